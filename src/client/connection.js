@@ -5,6 +5,7 @@
 //
 // One timer runs at a time: connecting waits for `welcome`, connected for a message or `pong`.
 
+import { NO_WEBSOCKET } from './advice.js';
 import { mayReconnect, reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
 import {
@@ -163,7 +164,13 @@ export class Connection {
       socket = new WebSocket(url, 'fanfare');
     } catch (error) {
       // No WebSocket can have this URL, or the page may not connect to it.
-      return this.#lost({ reason: /** @type {Error} */ (error).message, isFinal: true });
+      return this.#lost({
+        reason:
+          /** @type {any} */ (globalThis).FANFARE_BRIEF || WebSocket
+            ? /** @type {Error} */ (error).message
+            : NO_WEBSOCKET,
+        isFinal: true,
+      });
     }
     this.#socket = socket;
     socket.onopen = () => this.#command({ type: 'hello', id: 0, token: token || undefined });

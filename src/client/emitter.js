@@ -1,5 +1,7 @@
 // emitter.js: events for browsers and Node.
 
+import { checkEvent } from './advice.js';
+
 /** @template {Record<keyof Events, any[]>} Events listeners' arguments, by event name */
 export class Emitter {
   /** @type {Map<keyof Events, Set<Function>>} */
@@ -11,6 +13,7 @@ export class Emitter {
    * @returns {() => void} removes the listener
    */
   on(event, listener) {
+    if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF)) checkEvent(event);
     const listeners = this.#listeners.get(event) ?? new Set();
     this.#listeners.set(event, listeners.add(listener));
     return () => this.off(event, listener);

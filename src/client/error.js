@@ -1,5 +1,7 @@
 // error.js: the error of a refused command, with its code.
 
+import { sentenceOf } from './advice.js';
+
 /**
  * @typedef {'OFFLINE'|'QUEUE_FULL'|'OUTCOME_UNKNOWN'|'CLOSED'|'TOKEN_UNAVAILABLE'|
  *   'STATE_UNAVAILABLE'|'BUFFER_FULL'|'REFUSED'} ClientCode
@@ -31,6 +33,8 @@ export class FanfareError extends Error {
    */
   constructor(code, about = {}) {
     // Replies of the server have messages. The guide has an anchor for each code of the client.
+    if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF) && !about.message)
+      about = { ...about, message: sentenceOf(code, about.cause) };
     super(about.message || `see docs/client.md#${code}`, about);
     this.code = code;
     // The command was certainly not accepted, so it is safe to send again.

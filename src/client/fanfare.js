@@ -1,5 +1,6 @@
 // fanfare.js: the client: one connection, its rooms, and the commands that wait for replies.
 
+import { checkClient, checkRoom, tooLargeText } from './advice.js';
 import { Connection } from './connection.js';
 import { Emitter } from './emitter.js';
 import { FanfareError } from './error.js';
@@ -69,6 +70,7 @@ export class Fanfare extends Emitter {
    */
   constructor(url, options = {}, Link = Connection) {
     super();
+    if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF)) checkClient(url, options);
     const { href } = new URL(url, /** @type {any} */ (globalThis).location?.href);
     // A WebSocket URL must not have a fragment.
     const [whole] = href.replace(/^http/, 'ws').split('#');
@@ -104,6 +106,7 @@ export class Fanfare extends Emitter {
    *   the room
    */
   join(name, options = {}) {
+    if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF)) checkRoom('join', name);
     const membership = this.#rooms.get(name) ?? new Membership(name, this);
     this.#rooms.set(name, membership);
     const room = new Room(options, membership, this);
@@ -163,7 +166,14 @@ export class Fanfare extends Emitter {
     const whole = `{"id":${id},${text.slice(1)}`;
     // The server would close the connection.
     if (new TextEncoder().encode(whole).length > this.#maxBytes)
-      return onReply(new FanfareError('MESSAGE_TOO_LARGE', { room, message: 'too large' }));
+      return onReply(
+        new FanfareError('MESSAGE_TOO_LARGE', {
+          room,
+          message: /** @type {any} */ (globalThis).FANFARE_BRIEF
+            ? 'too large'
+            : tooLargeText(whole, this.#maxBytes),
+        }),
+      );
     this.#replies.set(id, [room, onReply]);
     this.#connection.send(whole);
   }

@@ -5,6 +5,7 @@
 // before the reply, a message is sent again only while the server remembers its idempotency key;
 // otherwise the publisher gets `OUTCOME_UNKNOWN`.
 
+import { checkRoom, NO_PAYLOAD } from './advice.js';
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
 import { promised } from './promised.js';
@@ -47,11 +48,16 @@ export class Publisher {
    * @returns {Promise<Partial<Position>>} rejects with a FanfareError
    */
   async publish(room, payload, { idempotencyKey, ...options } = {}) {
+    if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF)) checkRoom('publish', room);
     const { state } = this.#client;
     const mayWait = this.#isQueueing || (state === 'connecting' && !this.#wasConnected);
     const json = JSON.stringify(payload);
     // `undefined` or a function. The server closes a connection after three commands without it.
-    if (!json) throw new FanfareError('INVALID_MESSAGE_FORMAT', { room, message: 'no payload' });
+    if (!json)
+      throw new FanfareError('INVALID_MESSAGE_FORMAT', {
+        room,
+        message: /** @type {any} */ (globalThis).FANFARE_BRIEF ? 'no payload' : NO_PAYLOAD,
+      });
     if (this.#pending.size >= this.#maxPending) throw new FanfareError('QUEUE_FULL', { room });
     if (state === 'closed' || !(mayWait || state === 'connected'))
       throw this.#client._offline(room);

@@ -386,7 +386,7 @@ test('a fragment of the URL is dropped, and a URL without a WebSocket ends the c
       throw new SyntaxError('no such protocol');
     }
   }
-  const other = new Fanfare('ftp://chat.example', { WebSocket: /** @type {any} */ (Refusing) });
+  const other = new Fanfare('wss://chat.example', { WebSocket: /** @type {any} */ (Refusing) });
   /** @type {string[]} */
   const errors = [];
   other.on('error', ({ code, message }) => errors.push(`${code} ${message}`));

@@ -231,7 +231,9 @@ test('a state that cannot be loaded is reported and loaded again; a later gap re
   const resync = { type: 'resync', room: 'chat.1', ...at(10), reloadAfterMs: 0 };
   await client.request.send(resync);
   await client.pass(0);
-  assert.deepEqual(client.errors, ['STATE_UNAVAILABLE: recoverFailed failed']);
+  assert.deepEqual(client.errors, [
+    'STATE_UNAVAILABLE: The function recoverFailed failed: no database. See docs/client.md#STATE_UNAVAILABLE',
+  ]);
   await client.request.send(resync);
   await client.pass(0);
   await client.pass(30_000);
@@ -422,7 +424,12 @@ test('a token callback that fails is reported and called again', async (t) => {
   await turn();
   assert.deepEqual(
     [client.errors, client.requests.length],
-    [['TOKEN_UNAVAILABLE: the token function failed'], 0],
+    [
+      [
+        'TOKEN_UNAVAILABLE: The token function failed: no backend. See docs/client.md#TOKEN_UNAVAILABLE',
+      ],
+      0,
+    ],
   );
   await client.pass(500);
   assert.equal(client.requests.length, 1);
@@ -436,7 +443,9 @@ test('a token callback that does not answer within 15 s is reported and called a
   client.fanfare.join('chat.1');
   await turn();
   await client.pass(15_000);
-  const reported = ['TOKEN_UNAVAILABLE: the token function failed'];
+  const reported = [
+    'TOKEN_UNAVAILABLE: The token function failed: it took longer than 15 s. See docs/client.md#TOKEN_UNAVAILABLE',
+  ];
   assert.deepEqual([client.errors, client.fanfare.state], [reported, 'waiting']);
   await client.pass(500);
   calls[0].reject(new Error('too late'));

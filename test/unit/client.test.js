@@ -8,7 +8,7 @@ import { FanfareError } from '../../src/client/index.js';
 import { at, message, seen } from '../helpers/client-messages.js';
 import { setUp } from '../helpers/fake-client.js';
 
-test('the message of an error of the client names a place in docs/client.md', () => {
+test('the message of an error of the client is a sentence, and names a place in docs/client.md', () => {
   const guide = readFileSync(new URL('../../docs/client.md', import.meta.url), 'utf8');
   for (const code of /** @type {const} */ ([
     'OFFLINE',
@@ -20,7 +20,8 @@ test('the message of an error of the client names a place in docs/client.md', ()
     'BUFFER_FULL',
   ])) {
     const { message } = new FanfareError(code);
-    assert.equal(message, `see docs/client.md#${code}`);
+    assert.match(message, /^(The|There|As) .{20,}\. See docs\/client\.md#[A-Z_]+$/);
+    assert.ok(message.endsWith(`#${code}`));
     assert.ok(guide.includes(`<a id="${code}"></a>`), code);
   }
 });

@@ -5,6 +5,7 @@
 // does not notice dead connections. A request names all rooms, so each join or leave starts a new
 // stream.
 
+import { checkClient, checkRoom, sentenceOf } from '../advice.js';
 import { reconnectDelay } from '../delay.js';
 import { Emitter } from '../emitter.js';
 import { FanfareError } from './error.js';
@@ -80,6 +81,8 @@ export class Fanfare extends Emitter {
    */
   constructor(url, options = {}) {
     super();
+    if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF))
+      checkClient(url, options, ['http', 'https']);
     this.#url = new URL(url, /** @type {any} */ (globalThis).location?.href);
     this.#options = options;
   }
@@ -89,6 +92,7 @@ export class Fanfare extends Emitter {
    * @returns {Room<Payload>}
    */
   join(name, options = {}) {
+    if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF)) checkRoom('join', name);
     const rooms = this.#rooms;
     let room = rooms.get(name);
     if (!room) {
@@ -145,7 +149,12 @@ export class Fanfare extends Emitter {
       } catch (cause) {
         if (signal.aborted) return;
         return this.#report(
-          new FanfareError('TOKEN_UNAVAILABLE', { message: 'the token function failed', cause }),
+          new FanfareError('TOKEN_UNAVAILABLE', {
+            message: /** @type {any} */ (globalThis).FANFARE_BRIEF
+              ? 'the token function failed'
+              : sentenceOf('TOKEN_UNAVAILABLE', cause),
+            cause,
+          }),
         );
       }
     }

@@ -3,6 +3,7 @@
 // After a gap the application loads its state again (`recoverFailed`) while live messages wait.
 // Another gap meanwhile starts a new load, and the older result is dropped.
 
+import { sentenceOf } from '../advice.js';
 import { Emitter } from '../emitter.js';
 import { State } from '../state.js';
 import { FanfareError } from './error.js';
@@ -139,7 +140,14 @@ export class Room extends Emitter {
       for (const push of waiting) this.#deliver(push);
     } catch (cause) {
       if (waiting !== this.#waiting) return;
-      this.#on(new FanfareError('STATE_UNAVAILABLE', { message: 'recoverFailed failed', cause }));
+      this.#on(
+        new FanfareError('STATE_UNAVAILABLE', {
+          message: /** @type {any} */ (globalThis).FANFARE_BRIEF
+            ? 'recoverFailed failed'
+            : sentenceOf('STATE_UNAVAILABLE', cause),
+          cause,
+        }),
+      );
       this.#load(RELOAD_MS * Math.random());
     }
   }
