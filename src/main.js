@@ -110,7 +110,27 @@ async function token(args) {
   const { settings, faults } = await readSettings();
   if (!settings) return refuse(faults);
   const { tokenCommand } = await import('./auth/token-command.js');
-  print(await tokenCommand(args, settings.config.tokens));
+  const { tokens, pusher, centrifugo } = settings.config;
+  print(
+    await tokenCommand(args, tokens, {
+      apps: pusher?.byId,
+      doors: await doorsOf(centrifugo),
+      readInput: async () => readFileSync(0, 'utf8'),
+    }),
+  );
+}
+
+/** @param {Config['centrifugo']} centrifugo @returns {Promise<import('./auth/token-check.js').Door[]>} */
+async function doorsOf(centrifugo) {
+  const native = { name: 'native' };
+  if (centrifugo === null) return [native];
+  const { connectionReader, subscriptionReader } = await import('./doors/centrifugo/tokens.js');
+  const { isLenient } = centrifugo;
+  return [
+    native,
+    { name: 'Centrifugo, connection', read: connectionReader(isLenient) },
+    { name: 'Centrifugo, subscription', read: subscriptionReader(isLenient) },
+  ];
 }
 
 async function primary() {

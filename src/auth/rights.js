@@ -14,7 +14,7 @@ export const MAX_PATTERNS = 100;
 const MAX_REMEMBERED = 1000;
 
 /** @typedef {'join'|'publish'|'presence'|'history'} RoomRight */
-const ROOM_RIGHTS = /** @type {const} */ (['join', 'publish', 'presence', 'history']);
+export const ROOM_RIGHTS = /** @type {const} */ (['join', 'publish', 'presence', 'history']);
 
 export class RoomList {
   /** Names without a star. @type {Set<string>} */

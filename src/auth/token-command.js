@@ -1,9 +1,12 @@
-// token-command.js: prints a token for development and tests, signed with the configured secret.
+// token-command.js: prints a token for development and tests, signed with the configured secret, or
+// says whether a server with these settings accepts one.
 
 import { parseArgs } from 'node:util';
 import { SignJWT } from 'jose';
+import { EXIT } from '../config/exit-codes.js';
 import { isUser } from './claims.js';
 import { readRights } from './rights.js';
+import { checkToken } from './token-check.js';
 
 export const TOKEN_USAGE = `fanfare token: print a token for development, signed with JWT_SECRET
 
@@ -20,6 +23,8 @@ export const TOKEN_USAGE = `fanfare token: print a token for development, signed
   --id ID             jti: the token can be revoked by it
   --expires SECONDS   lifetime, 3600 if absent
   --algorithm NAME    HS256, HS384 or HS512; HS256 if absent
+  --check [TOKEN]     print whether a server with these settings accepts it, and why not. Without
+                      TOKEN it is read from the standard input. Exit code 0, or 77: refused
   --help, -h          print this help
 `;
 
@@ -37,23 +42,38 @@ const OPTIONS = /** @type {const} */ ({
   id: { type: 'string' },
   expires: { type: 'string', default: '3600' },
   algorithm: { type: 'string', default: 'HS256' },
+  check: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 });
 
 /**
  * @param {readonly string[]} args
- * @param {Pick<import('../config/tokens.js').TokenSettings, 'secrets'|'audience'|'issuer'>|null}
- *   settings the first secret signs; null: no key is configured
- * @param {number} [nowMs] since 1970
+ * @param {import('../config/tokens.js').TokenSettings|null} settings the first secret signs; null:
+ *   no key is configured
+ * @param {object} [parts] @param {number} [parts.nowMs] since 1970
+ * @param {() => Promise<string>} [parts.readInput] the standard input, for `--check`
+ * @param {import('./claims.js').Apps|null} [parts.apps]
+ * @param {readonly import('./token-check.js').Door[]} [parts.doors] which `--check` tries
  * @returns {Promise<{code: number, out: string, err: string}>} exit code and texts; 64: usage
  */
-export async function tokenCommand(args, settings, nowMs = Date.now()) {
+export async function tokenCommand(args, settings, parts = {}) {
+  const { nowMs = Date.now(), readInput = async () => '', apps, doors } = parts;
   let values;
+  let given;
   try {
-    values = parse(args);
+    ({ values, positionals: given } = parse(args));
   } catch (error) {
     return usage(/** @type {Error} */ (error).message);
   }
+  if (values.check) {
+    if (settings === null) return usage('no key is configured: set JWT_SECRET, for example');
+    if (given.length > 1) return usage('--check takes one token');
+    const text = (given[0] ?? (await readInput())).trim();
+    if (text === '') return usage('--check needs a token');
+    const checked = await checkToken(text, { settings, apps, doors, nowMs });
+    return { code: checked.isAccepted ? EXIT.ok : EXIT.permission, out: checked.text, err: '' };
+  }
+  if (given.length > 0) return usage(`unexpected argument ${JSON.stringify(given[0])}`);
   if (values.help) return { code: 0, out: TOKEN_USAGE, err: '' };
   const secret = settings?.secrets[0];
   if (settings === null || secret === undefined)
@@ -78,10 +98,10 @@ export async function tokenCommand(args, settings, nowMs = Date.now()) {
 
 /** @param {readonly string[]} args */
 function parse(args) {
-  return parseArgs({ args: [...args], options: OPTIONS, strict: true }).values;
+  return parseArgs({ args: [...args], options: OPTIONS, strict: true, allowPositionals: true });
 }
 
-/** @param {ReturnType<typeof parse>} values @returns {Record<string, unknown>|string} or a fault */
+/** @param {ReturnType<typeof parse>['values']} values @returns {Record<string, unknown>|string} or a fault */
 function claimsOf({ rooms, broadcast, autojoin, info, app, ...lists }) {
   /** @type {Record<string, unknown>} */
   const claims = {};

@@ -230,6 +230,24 @@ for (const transport of /** @type {const} */ (['websocket', 'protobuf']))
     },
   );
 
+test(
+  'centrifuge-js in Node: a client whose token is not valid yet comes back when it is',
+  OPTIONS,
+  async (t) => {
+    const { port } = await started();
+    // The clock of the signer is ahead by 8 s, 3 more than the server accepts.
+    const iat = Math.floor(Date.now() / 1000) + 8;
+    const client = open(t, port, 'websocket', {
+      minReconnectDelay: 50,
+      maxReconnectDelay: 200,
+      token: token({ sub: 'ann', iat, exp: iat + 600 }),
+    });
+    const { error } = await next(client, 'error');
+    assert.deepEqual([error.code, error.temporary], [100, true]);
+    await client.ready(15_000);
+  },
+);
+
 test('centrifuge-js over protobuf and sse comes back to a restarted server', OPTIONS, async (t) => {
   const env = {
     ...CHANNELS,

@@ -29,6 +29,7 @@ const withTokens = sharedCentrifugo({
 const lenient = sharedCentrifugo({
   ...WITH_TOKENS,
   FANFARE_CENTRIFUGO_TOKENS: 'lenient',
+  FANFARE_TOKEN_REASONS: 'on',
   FANFARE_AUTH: 'optional',
   FANFARE_MESSAGES_RATE: '10/min burst 10',
   FANFARE_MAX_REFUSED_MESSAGES: '5',
@@ -206,6 +207,26 @@ describe('connect', () => {
     const { welcome } = await connect({ token });
     assert.equal(welcome.expires, undefined);
   });
+
+  test(
+    'the cause of a refusal reaches the client, if the server is configured so',
+    OPTIONS,
+    async (t) => {
+      const { open, connect } = await lenient(t);
+      const token = connectionToken({ sub: 1.5 });
+      const why = 'claim sub: as a number it has to be an integer';
+      const client = await open();
+      client.command('connect', { token });
+      await client.closeCode();
+      assert.equal(client.close?.reason, `invalid token: ${why}`);
+      const other = await connect();
+      const { error } = await other.call('subscribe', { channel: '$a', token });
+      assert.deepEqual(error, { code: 103, message: `permission denied: ${why}` });
+      other.command('refresh', { token });
+      await other.closeCode();
+      assert.equal(other.close?.reason, `invalid token: ${why}`);
+    },
+  );
 
   test('without a token an optional server takes everybody', OPTIONS, async (t) => {
     const { connect } = await lenient(t);

@@ -48,11 +48,13 @@ const TABLE = Object.freeze({
   'main.js': {
     may: [
       'cli/',
+      'auth/token-check.js',
       'auth/token-command.js',
       'config/',
       'observability/log.js',
       'primary/primary.js',
       'worker/process.js',
+      'doors/centrifugo/tokens.js',
       'doctor/doctor.js',
       'webhooks/courier.js',
     ],

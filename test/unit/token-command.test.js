@@ -2,10 +2,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TOKEN_USAGE, tokenCommand } from '../../src/auth/token-command.js';
 import { TokenVerifier } from '../../src/auth/verifier.js';
+import { connectionReader, subscriptionReader } from '../../src/doors/centrifugo/tokens.js';
 import { createAuthCounters } from '../../src/observability/counters.js';
-import { SECRET } from '../helpers/tokens.js';
+import { OTHER_SECRET, SECRET, token } from '../helpers/tokens.js';
 
-const SETTINGS = { secrets: [SECRET], audience: ['chat'], issuer: ['https://id.test'] };
+const SETTINGS = {
+  ...{ secrets: [SECRET], publicKeys: [], jwksUrl: '', algorithms: [], maxLifetimeS: 604_800 },
+  ...{ audience: ['chat'], issuer: ['https://id.test'] },
+};
 
 /** @param {string} args */
 const run = (args, settings = SETTINGS) => tokenCommand(args.split(' '), settings);
@@ -17,7 +21,7 @@ test('the printed token is one that a server with the same settings accepts', as
   );
   assert.deepEqual([code, err], [0, '']);
   const verifier = new TokenVerifier({
-    settings: { ...SETTINGS, publicKeys: [], jwksUrl: '', algorithms: [], maxLifetimeS: 60 },
+    settings: { ...SETTINGS, maxLifetimeS: 60 },
     revocations: { isRevoked: () => false },
     counters: createAuthCounters(),
     log: { info() {}, warn() {} },
@@ -54,4 +58,66 @@ test('without a secret no token is printed', async () => {
     assert.deepEqual([code, out], [64, '']);
     assert.match(err, /JWT_SECRET/);
   }
+});
+
+/** @param {string[]} args @param {string} [input] @param {object} [more] */
+const check = (args, input = '', more = {}) =>
+  tokenCommand(
+    ['--check', ...args],
+    { ...SETTINGS, audience: [], issuer: [] },
+    {
+      readInput: async () => input,
+      ...more,
+    },
+  );
+
+test('--check says that a token is accepted, for whom and for what', async () => {
+  const nowMs = 1_800_000_000_000;
+  const nowS = nowMs / 1000;
+  const rooms = { join: ['chat.*', 'news'], publish: [], subscribe: ['a'] };
+  const text = token({ sub: 42, iat: nowS - 5, exp: nowS + 60, jti: '\u001b\u202e', rooms });
+  for (const given of [await check([text], '', { nowMs }), await check([], `${text}\n`, { nowMs })])
+    assert.deepEqual(given, {
+      code: 0,
+      err: '',
+      out: `native: accepted
+  user "42"
+  issued 5 s ago, expires in 60 s
+  id "\\u001b\\u202e"
+  rooms: join chat.*, news
+  rooms.subscribe is no right: there are join, publish, presence, history
+`,
+    });
+});
+
+test('--check says why each door refuses a token', async () => {
+  const doors = [
+    { name: 'native' },
+    { name: 'connection', read: connectionReader(true) },
+    { name: 'subscription', read: subscriptionReader(true) },
+  ];
+  const text = token({ exp: undefined, iat: undefined });
+  const { code, out } = await check([text], '', { doors });
+  assert.equal(code, 0, 'one door accepts it');
+  assert.equal(
+    out,
+    `native: refused (INVALID_TOKEN): claim exp: it is missing
+connection: accepted
+  user "alice"
+  issued at an unknown time, expires never
+  rooms: none
+subscription: refused (INVALID_TOKEN): claim channel: it is missing, and a subscription token names its channel
+`,
+  );
+  const foreign = await check([token({}, OTHER_SECRET)]);
+  assert.deepEqual(foreign, {
+    code: 77,
+    out: 'native: refused (INVALID_TOKEN): it was not signed with a configured key\n',
+    err: '',
+  });
+});
+
+test('--check needs one token and a key', async () => {
+  for (const given of [check([]), check(['a', 'b']), tokenCommand(['--check', 'a'], null)])
+    assert.equal((await given).code, 64);
 });

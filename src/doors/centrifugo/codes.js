@@ -42,6 +42,12 @@ export const DISCONNECTS = Object.freeze({
   NOT_AVAILABLE: new DoorClose(3508, 'not available'),
 });
 
+/** @param {string} [why] if clients are told @returns {DoorClose} */
+export function invalidToken(why = '') {
+  const { code, reason } = DISCONNECTS.INVALID_TOKEN;
+  return why === '' ? DISCONNECTS.INVALID_TOKEN : new DoorClose(code, `${reason}: ${why}`);
+}
+
 /** Why the server ends a subscription. From 2500 on, clients subscribe again. */
 export const UNSUBSCRIBED = Object.freeze({
   SERVER: Object.freeze({ code: 2000, reason: 'server unsubscribe' }),

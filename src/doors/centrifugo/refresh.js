@@ -6,7 +6,7 @@
 
 import { VERSION } from '../../config/version.js';
 import { clientOf } from './client-id.js';
-import { DISCONNECTS, UNSUBSCRIBED } from './codes.js';
+import { DISCONNECTS, invalidToken, UNSUBSCRIBED } from './codes.js';
 import { DoorError } from './errors.js';
 import { expiryOf } from './results.js';
 
@@ -38,8 +38,8 @@ export class RefreshCommands {
   refresh = (connection, client, { id, request }) => {
     const { token = '' } = request;
     if (token === '') return connection.close(DISCONNECTS.BAD_REQUEST);
-    this.subscriptions.check(connection, token, this.readClaims, 'token', (checked, code) => {
-      if (checked === null) return this.#refuse(connection, id, code, DISCONNECTS.EXPIRED);
+    this.subscriptions.check(connection, token, this.readClaims, 'token', (checked, code, why) => {
+      if (checked === null) return this.#refuse(connection, id, code, DISCONNECTS.EXPIRED, why);
       const identity = /** @type {ChannelIdentity} */ (checked);
       if (identity.user !== client.user || client.identity === null)
         return connection.close(DISCONNECTS.INVALID_TOKEN);
@@ -70,9 +70,9 @@ export class RefreshCommands {
     const { channel = '', token = '' } = request;
     if (channel === '' || token === '') return connection.close(DISCONNECTS.BAD_REQUEST);
     if (!this.subscriptions.isIn(connection, channel)) throw new DoorError(103);
-    this.subscriptions.verify(connection, client, channel, token, (identity, code) => {
+    this.subscriptions.verify(connection, client, channel, token, (identity, code, why) => {
       if (identity === null)
-        return this.#refuse(connection, id, code, DISCONNECTS.SUBSCRIPTION_EXPIRED);
+        return this.#refuse(connection, id, code, DISCONNECTS.SUBSCRIPTION_EXPIRED, why);
       if (!this.subscriptions.isIn(connection, channel))
         return this.connections.refuse(connection, id, new DoorError(103));
       this.subscriptions.prolong(connection, client, channel, identity.endS);
@@ -83,9 +83,10 @@ export class RefreshCommands {
   /**
    * @param {Connection} connection @param {number} id @param {number} code of Subscriptions.check
    * @param {import('./codes.js').DoorClose} expired the close for a token that has expired
+   * @param {string} [why] if clients are told
    */
-  #refuse(connection, id, code, expired) {
-    if (code === 103) return connection.close(DISCONNECTS.INVALID_TOKEN);
+  #refuse(connection, id, code, expired, why) {
+    if (code === 103) return connection.close(invalidToken(why));
     if (code !== 109) return this.connections.refuse(connection, id, new DoorError(code));
     this.services.counters.errors.TOKEN_EXPIRED++;
     this.services.counters.auth.closes.expired++;

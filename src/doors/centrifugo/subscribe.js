@@ -58,8 +58,9 @@ export class Subscriptions {
       if (!this.rights.has(connection, client, 'join', channel, room)) throw new DoorError(103);
       return this.#ask(connection, client, id, request, null);
     }
-    this.verify(connection, client, channel, token, (identity, code) => {
-      if (identity === null) return this.connections.refuse(connection, id, new DoorError(code));
+    this.verify(connection, client, channel, token, (identity, code, why) => {
+      if (identity === null)
+        return this.connections.refuse(connection, id, new DoorError(code, why || undefined));
       this.#ask(connection, client, id, request, identity);
     });
   };
@@ -118,11 +119,12 @@ export class Subscriptions {
    * Closes the connection if the subscription token is for another user or channel.
    * @param {Connection} connection @param {Client} client @param {string} channel
    * @param {string} token
-   * @param {(identity: SubscriptionIdentity|null, code: number) => void} act as for `check`
+   * @param {(identity: SubscriptionIdentity|null, code: number, why?: string) => void} act as for
+   *   `check`
    */
   verify(connection, client, channel, token, act) {
-    this.check(connection, token, this.readClaims, 'join', (checked, code) => {
-      if (checked === null) return act(null, code);
+    this.check(connection, token, this.readClaims, 'join', (checked, code, why) => {
+      if (checked === null) return act(null, code, why);
       const identity = /** @type {SubscriptionIdentity} */ (checked);
       if (isFor(identity, client, channel)) return act(identity, 0);
       this.services.counters.errors.INVALID_TOKEN++;
@@ -133,30 +135,31 @@ export class Subscriptions {
   /**
    * @param {Connection} connection @param {string} token @param {ReadClaims} readClaims
    * @param {'join'|'token'} kind which later commands may overlap
-   * @param {(identity: Identity|null, code: number) => void} act not called if the connection has
-   *   closed; null: refused with that code, 103 if the token is not valid
+   * @param {(identity: Identity|null, code: number, why?: string) => void} act not called if the
+   *   connection has closed; null: refused with that code, 103 if the token is not valid; `why` if
+   *   clients are told
    */
   check(connection, token, readClaims, kind, act) {
     const { verifier, sessions, commands } = this.services;
     if (verifier === null) return act(null, 108);
     const verified = async () => {
       try {
-        return await verifier.verify(token, readClaims);
+        return { identity: await verifier.verify(token, readClaims), code: '', told: '' };
       } catch (error) {
-        const { code } = /** @type {{code?: unknown}} */ (error);
+        const { code, told = '' } = /** @type {{code?: unknown, told?: string}} */ (error);
         if (typeof code !== 'string') throw error;
-        return code;
+        return { identity: null, code, told };
       }
     };
-    commands.lane.after(connection, kind, token.length, verified(), (checked) => {
+    commands.lane.after(connection, kind, token.length, verified(), ({ identity, code, told }) => {
       if (!connection.isOpen) return;
-      if (checked === 'TOKEN_EXPIRED') return act(null, 109);
+      if (code === 'TOKEN_EXPIRED') return act(null, 109);
       // Temporary, so that the client tries again.
-      if (checked === 'UNAVAILABLE' || checked === 'TOKEN_NOT_YET_VALID') return act(null, 100);
+      if (code === 'UNAVAILABLE' || code === 'TOKEN_NOT_YET_VALID') return act(null, 100);
       // It may be revoked by now.
-      if (typeof checked !== 'string' && !sessions.isRevoked(checked)) return act(checked, 0);
+      if (identity !== null && !sessions.isRevoked(identity)) return act(identity, 0);
       this.services.counters.errors.INVALID_TOKEN++;
-      act(null, 103);
+      act(null, 103, told);
     });
   }
 
