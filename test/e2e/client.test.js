@@ -2,9 +2,11 @@
 // drain, die, lose Redis, and end tokens.
 
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { test } from 'node:test';
+import { promisify } from 'node:util';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { startServer, until, urlOf } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
@@ -294,4 +296,39 @@ test('in Chromium a client survives a drain, killed workers, and the events of t
     });
   }
   await run.finish();
+});
+
+/** A program with the globals of React Native (Hermes): there is no page, crypto, or channel. */
+const REACT_NATIVE = `
+  import { createRequire } from 'node:module';
+  const { WebSocket } = createRequire(process.argv[1])('ws');
+  for (const name of ['addEventListener', 'document', 'crypto', 'BroadcastChannel', 'structuredClone',
+    'TextDecoderStream']) Object.defineProperty(globalThis, name, { value: undefined });
+  Object.assign(globalThis, { window: globalThis, WebSocket });
+  Object.defineProperty(globalThis, 'navigator', { value: { product: 'ReactNative' } });
+  for (const [path, options] of [['index.js', {}], ['index.js', { offline: 'queue' }], ['shared/index.js', {}]]) {
+    const { Fanfare } = await import(new URL(path, process.argv[2]));
+    const fanfare = new Fanfare(process.argv[3], options);
+    const room = fanfare.join('chat.9');
+    const got = new Promise((resolve) => room.on('message', resolve));
+    await new Promise((resolve) => room.on('joined', resolve));
+    await room.publish({ path });
+    console.log(JSON.stringify(await got));
+    await fanfare.close();
+  }`;
+
+test('the library works with the globals of React Native', OPTIONS, async (t) => {
+  const server = await startServer(t, { ...ENV, WORKERS: '1' });
+  const [here, client] = ['.', '../../src/client/'].map((path) => new URL(path, import.meta.url));
+  const args = [
+    '--input-type=module',
+    '--eval',
+    REACT_NATIVE,
+    `${here}`,
+    `${client}`,
+    urlOf(server),
+  ];
+  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 20_000 });
+  const paths = ['index.js', 'index.js', 'shared/index.js'];
+  assert.equal(stdout, paths.map((path) => `${JSON.stringify({ path })}\n`).join(''));
 });
