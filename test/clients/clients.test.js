@@ -13,6 +13,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { startServer } from '../../loadtest/lib/server.js';
+import { newSecret } from '../helpers/api.js';
 
 const INSTALL_TIMEOUT_MS = 300_000;
 const CLIENT_TIMEOUT_MS = 60_000;
@@ -69,9 +70,27 @@ describe('Python clients', () => {
       });
     }
   }
+
+  test('websocket-client sends an Origin, and is admitted without', {
+    timeout: CLIENT_TIMEOUT_MS,
+  }, async (t) => {
+    const server = await startServer(t, { ALLOWED_ORIGINS: 'https://chat.example' });
+    const args = [join(here, 'websocket_client.py'), `ws://127.0.0.1:${server.port}/ws`];
+    assert.equal(run(python, args, CLIENT_TIMEOUT_MS), 'ok\n');
+  });
 });
 
 const version = javaVersion();
+test(`java.net.http.HttpClient of Java ${version || '(not found)'} publishes`, {
+  timeout: CLIENT_TIMEOUT_MS,
+  skip: version < MIN_JAVA && `it needs Java ${MIN_JAVA} or later`,
+}, async (t) => {
+  const secret = newSecret();
+  const server = await startServer(t, { API_KEYS: `java ${secret} publish` });
+  const args = [join(here, 'JavaPublisher.java'), `http://127.0.0.1:${server.port}`, secret];
+  assert.equal(run('java', args, CLIENT_TIMEOUT_MS), 'ok\n');
+});
+
 test(`java.net.http.WebSocket of Java ${version || '(not found)'}`, {
   timeout: CLIENT_TIMEOUT_MS,
   skip: version < MIN_JAVA && `it needs Java ${MIN_JAVA} or later`,
