@@ -35,6 +35,13 @@ test('onConnect gets the token of connect, and may name the user', OPTIONS, asyn
   const { pub } = await named.push('pub');
   assert.deepEqual([pub.data, pub.info], [{ by: 'ann' }, { user: 'ann' }]);
   assert.equal(await named.errorOf('subscribe', { channel: 'dialog#ann' }), undefined);
+  for (const channel of ['$private', 'dialog#bob'])
+    for (const [command, data] of [['history'], ['presence'], ['publish', 1]])
+      assert.equal(
+        await named.errorOf(/** @type {string} */ (command), { channel, data }),
+        103,
+        `${command} ${channel}: a name is not a subscription`,
+      );
 });
 
 test('a required token cannot be replaced by a hook that names nobody', OPTIONS, async (t) => {
