@@ -294,7 +294,7 @@ const SECTIONS = {
     integer('FANFARE_MAX_REFUSED_MESSAGES', 'maxRefusedMessages', 1000, [1, 1e9],
       'Messages of one connection that may be refused for their rate within a minute. After one more, it is closed with 4005.'),
     integer('FANFARE_MAX_MESSAGE_BYTES', 'maxMessageBytes', 102_400, [128, 16_777_216],
-      'Largest message accepted from a client. If a client sends a larger one, its connection is closed with 1009. Its payload is bounded by `FANFARE_MAX_INLINE_BYTES` too.'),
+      'Largest message accepted from a client. If a client sends a larger one, its connection is closed with 1009. Its payload is bounded by `FANFARE_MAX_INLINE_BYTES` too. A message is read at once: 1 MB takes up to 20 ms, in which the worker does nothing else.'),
     integer('FANFARE_MAX_INLINE_BYTES', 'maxInlineBytes', 262_144, [128, 16_777_216],
       'Largest payload that a message carries. A client that sends a larger one gets `MESSAGE_TOO_LARGE`. The HTTP API stores larger ones in the bucket of `FANFARE_BLOB_URL`.'),
     integer('FANFARE_MAX_HANDSHAKES', 'maxHandshakes', 10_000, [1, 1e6],

@@ -405,7 +405,11 @@ const centrifugoApi = {
       const route = routes.find((one) => one.path === path);
       if (route === undefined) return 'no method';
       const body = input.subarray(at + 1);
-      const call = /** @type {any} */ ({ body, headers: {}, charge() {} });
+      const call = /** @type {any} */ ({
+        ...{ body, headers: {}, key: { name: 'k', app: null }, address: '' },
+        meters: { audit: { acted() {} } },
+        charge() {},
+      });
       try {
         const answer = await route.handle(call);
         const text = Buffer.isBuffer(answer) ? utf8(answer) : JSON.stringify(answer);
