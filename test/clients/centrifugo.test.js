@@ -25,7 +25,9 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import * as esbuild from 'esbuild';
+import { endings } from '../../src/doors/centrifugo/codes.js';
 import { API_KEY, API_PATH, startOpenDoor } from '../helpers/centrifugo-sdk.js';
+import { startClosingServer } from '../helpers/closing-server.js';
 import { rawToken, SECRET } from '../helpers/tokens.js';
 
 const INSTALL_TIMEOUT_MS = 300_000;
@@ -202,6 +204,18 @@ describe('centrifuge-python 0.7.0', () => {
       .filter((name) => !NOT_APPLICABLE.includes(name));
     const names = classes.map((name) => `tests.test_client.${name}`);
     await done(python, ['-m', 'unittest', ...names], { cwd: sources });
+  });
+
+  test('it returns after the closes that docs/centrifugo.md names, and after no others', {
+    timeout: SUITE_TIMEOUT_MS,
+  }, async (t) => {
+    const server = await startClosingServer();
+    t.after(server.close);
+    const rows = endings().map(({ code, clients }) => [String(code), /^return/.test(clients)]);
+    const promised = Object.fromEntries(rows);
+    const url = `ws://127.0.0.1:${server.port}/centrifugo`;
+    const output = await done(python, [join(here, 'returns.py'), url, ...Object.keys(promised)]);
+    assert.deepEqual(JSON.parse(output), promised);
   });
 });
 

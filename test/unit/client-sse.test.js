@@ -333,6 +333,15 @@ test('a refusal has the reason of its body, if that has one', async (t) => {
   assert.equal(client.errors.at(-1), 'REFUSED: refused: HTTP 404');
 });
 
+test('a listener of `waiting` may close the client', async (t) => {
+  const client = setUp(t);
+  await client.joined();
+  client.fanfare.on('state', (state) => void (state === 'waiting' && client.fanfare.close()));
+  await client.request.end();
+  await client.pass(60_000);
+  assert.equal(client.fanfare.state, 'closed');
+});
+
 test('a URL may have a query', async (t) => {
   const client = setUp(t, {}, 'https://chat.example/sse?tenant=7#top');
   await client.joined({ since: at(3) });

@@ -3,13 +3,11 @@
 // of docs/protocol.md, docs/pusher.md and docs/centrifugo.md make the promise.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
-import { after, before, describe, mock, test } from 'node:test';
+import { after, describe, mock, test } from 'node:test';
 import { Centrifuge } from 'centrifuge';
 import { EventSource } from 'eventsource';
-import { WebSocket, WebSocketServer } from 'ws';
+import { WebSocket } from 'ws';
 import { Fanfare } from '../../src/client/node.js';
 import { Fanfare as SseFanfare } from '../../src/client/sse/index.js';
 import {
@@ -18,8 +16,7 @@ import {
 } from '../../src/doors/centrifugo/codes.js';
 import { endings as pusherEndings, closeOf as toPusher } from '../../src/doors/pusher/closes.js';
 import { CLOSES, REFUSALS, WS_CLOSES } from '../../src/protocol/codes.js';
-import { refusal, toHttp } from '../../src/protocol/refusal.js';
-import { StreamRequest, streamRefusal } from '../../src/transport/sse-request.js';
+import { startClosingServer } from '../helpers/closing-server.js';
 
 const OPTIONS = { timeout: 30_000 };
 /** @type {any} */
@@ -34,69 +31,8 @@ const promises = (endings) =>
 /** @param {boolean} doesReturn @returns {Outcome} */
 const outcomeOf = (doesReturn) => (doesReturn ? 'returns' : 'stops');
 
-/** The last part of a path names the code, or the refusal. */
-const server = createServer((request, response) => {
-  const url = new URL(request.url ?? '', 'http://a');
-  const name = url.pathname.slice(1).split('/')[1];
-  if (url.pathname.startsWith('/close/')) {
-    response.writeHead(200, { 'content-type': 'text/event-stream' });
-    response.end(`data: ${JSON.stringify({ type: 'close', code: Number(name), reason: 'r' })}\n\n`);
-  } else if (url.pathname.startsWith('/proxy/')) response.writeHead(Number(name)).end('not here');
-  else if (url.pathname.startsWith('/refusal/')) {
-    const stream = new StreamRequest(request, {});
-    const refused = refusal(
-      /** @type {import('../../src/protocol/codes.js').RefusalCode} */ (name),
-    );
-    request.socket.end(streamRefusal(stream, refused));
-  }
-});
-server.on('upgrade', (request, socket, head) => {
-  const [, kind, name] = (request.url ?? '').split(/[/?]/);
-  if (kind === 'proxy') return socket.end(`HTTP/1.1 ${name} X\r\nContent-Length: 0\r\n\r\n`);
-  if (kind === 'refusal') {
-    const { status, headers, body } = toHttp(refusal(/** @type {any} */ (name)));
-    const lines = Object.entries(headers).map(([field, value]) => `${field}: ${value}\r\n`);
-    const length = `Content-Length: ${body.length}\r\nConnection: close\r\n`;
-    return socket.end(`HTTP/1.1 ${status} X\r\n${lines.join('')}${length}\r\n${body}`);
-  }
-  websockets.handleUpgrade(request, socket, head, (websocket) =>
-    GREETINGS[/** @type {keyof typeof GREETINGS} */ (kind)](websocket, Number(name)),
-  );
-});
-const websockets = new WebSocketServer({
-  noServer: true,
-  handleProtocols: () => 'fanfare',
-});
-/** @param {WebSocket} websocket @param {object} greeting @param {number} code */
-const greet = (websocket, greeting, code) => {
-  websocket.send(JSON.stringify(greeting));
-  websocket.close(code, 'r');
-};
-/** How each door begins. */
-const GREETINGS = {
-  native: (/** @type {WebSocket} */ websocket, /** @type {number} */ code) =>
-    websocket.once('message', () =>
-      greet(websocket, { type: 'welcome', id: 0, heartbeatMs: 30_000, limits: {} }, code),
-    ),
-  app: (/** @type {WebSocket} */ websocket, /** @type {number} */ code) => {
-    const data = JSON.stringify({ socket_id: '1.1', activity_timeout: 120 });
-    greet(websocket, { event: 'pusher:connection_established', data }, code);
-  },
-  centrifugo: (/** @type {WebSocket} */ websocket, /** @type {number} */ code) =>
-    websocket.once('message', () => greet(websocket, { id: 1, connect: { client: 'c' } }, code)),
-};
-let port = 0;
-
-before(async () => {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  ({ port } = /** @type {import('node:net').AddressInfo} */ (server.address()));
-});
-after(() => {
-  for (const websocket of websockets.clients) websocket.terminate();
-  server.closeAllConnections();
-  server.close();
-});
+const { port, close } = await startClosingServer();
+after(close);
 
 // When the server closes, the WebSocket of pusher-js waits 30 s for nothing, and the process with it.
 const startTimer = setTimeout;
@@ -129,10 +65,10 @@ const CLIENTS = {
       });
       let wasConnected = false;
       const end = (/** @type {Outcome} */ outcome) => {
-        pusher.unbind_all();
-        pusher.connection.unbind();
-        pusher.disconnect();
+        pusher.connection.unbind('connecting');
         resolve(outcome);
+        // After this event it goes on with the attempt.
+        setImmediate(() => pusher.disconnect());
       };
       pusher.connection.bind('connected', () => {
         wasConnected = true;
@@ -148,8 +84,8 @@ const CLIENTS = {
       let wasConnected = false;
       const end = (/** @type {Outcome} */ outcome) => {
         client.removeAllListeners();
-        client.disconnect();
         resolve(outcome);
+        setImmediate(() => client.disconnect());
       };
       client.on('connected', () => {
         wasConnected = true;
@@ -163,7 +99,7 @@ const CLIENTS = {
       const source = new EventSource(`http://127.0.0.1:${port}/${path}?room=a`);
       source.onerror = () => {
         resolve(source.readyState === source.CLOSED ? 'stops' : 'returns');
-        source.close();
+        setImmediate(() => source.close()); // it sets its timer after this event
       };
     }),
 };

@@ -233,7 +233,8 @@ export class Fanfare extends Emitter {
     }
     const delayMs = reconnectDelay(this.#attempt++, this.#options, code, retryAfterMs);
     this.#enter('waiting', { code, reason, delayMs });
-    this.#timer = setTimeout(() => this.connect(), delayMs);
+    // A listener may have closed the client.
+    if (this.state === 'waiting') this.#timer = setTimeout(() => this.connect(), delayMs);
   }
 
   /** @param {number} [timeoutMs] without data @param {() => void} [act] by default, ends the stream */
