@@ -18,6 +18,7 @@ import { changedFixed, loadConfig, parseConfigFile } from './config/config.js';
 import { EXIT } from './config/exit-codes.js';
 import { readFrom, recordInto } from './config/texts.js';
 import { createLog } from './observability/log.js';
+import { printableLines } from './observability/printable.js';
 
 /** Commands without a running server, by the first argument. @type {Record<string, Command>} */
 const COMMANDS = {
@@ -64,10 +65,10 @@ async function command([name, ...args]) {
   print({ code: EXIT.usage, out: '', err: unknownCommand(name) });
 }
 
-/** @param {{code: number, out: string, err: string}} outcome of a command */
+/** @param {{code: number, out: string, err: string}} outcome of a command, perhaps with foreign text */
 function print({ code, out, err }) {
-  process.stdout.write(out);
-  process.stderr.write(err);
+  process.stdout.write(printableLines(out));
+  process.stderr.write(printableLines(err));
   process.exitCode = code;
 }
 
@@ -273,7 +274,7 @@ function logFor({ logLevel, logFormat, serverId }) {
 /** Prints all faults at once. @param {readonly string[]} faults */
 function refuse(faults) {
   process.stderr.write(
-    `fanfare cannot start, the configuration is invalid:\n${faults.map((fault) => `  ${fault}\n`).join('')}`,
+    `fanfare cannot start, the configuration is invalid:\n${printableLines(faults.map((fault) => `  ${fault}\n`).join(''))}`,
   );
   process.exitCode = EXIT.config;
   // The IPC channel would keep a worker alive.

@@ -1,8 +1,8 @@
 // token-command.js: prints a token for development and tests, signed with the configured secret, or
 // says whether a server with these settings accepts one.
 
-import { parseArgs } from 'node:util';
 import { SignJWT } from 'jose';
+import { readCommandLine } from '../config/command-line.js';
 import { EXIT } from '../config/exit-codes.js';
 import { isUser } from './claims.js';
 import { readRights } from './rights.js';
@@ -43,7 +43,6 @@ const OPTIONS = /** @type {const} */ ({
   expires: { type: 'string', default: '3600' },
   algorithm: { type: 'string', default: 'HS256' },
   check: { type: 'boolean' },
-  help: { type: 'boolean', short: 'h' },
 });
 
 /**
@@ -66,7 +65,8 @@ export async function tokenCommand(args, settings, parts = {}) {
     return usage(/** @type {Error} */ (error).message);
   }
   if (values.check) {
-    if (settings === null) return usage('no key is configured: set JWT_SECRET, for example');
+    if (settings === null)
+      return usage('no key is configured: set JWT_SECRET, for example', EXIT.config);
     if (given.length > 1) return usage('--check takes one token');
     const text = (given[0] ?? (await readInput())).trim();
     if (text === '') return usage('--check needs a token');
@@ -77,7 +77,7 @@ export async function tokenCommand(args, settings, parts = {}) {
   if (values.help) return { code: 0, out: TOKEN_USAGE, err: '' };
   const secret = settings?.secrets[0];
   if (settings === null || secret === undefined)
-    return usage('set JWT_SECRET, for example to `openssl rand -hex 32`');
+    return usage('set JWT_SECRET, for example to `openssl rand -hex 32`', EXIT.config);
   const { user, id, expires, algorithm } = values;
   if (!isUser(user)) return usage('--user is 1 to 128 characters');
   if (!/^[1-9]\d{0,8}$/.test(expires)) return usage('--expires is a number of seconds');
@@ -98,7 +98,7 @@ export async function tokenCommand(args, settings, parts = {}) {
 
 /** @param {readonly string[]} args */
 function parse(args) {
-  return parseArgs({ args: [...args], options: OPTIONS, strict: true, allowPositionals: true });
+  return readCommandLine(args, OPTIONS, true);
 }
 
 /** @param {ReturnType<typeof parse>['values']} values @returns {Record<string, unknown>|string} or a fault */
@@ -135,7 +135,7 @@ function split(list) {
     .filter((part) => part !== '');
 }
 
-/** @param {string} fault */
-function usage(fault) {
-  return { code: 64, out: '', err: `fanfare token: ${fault}\n\n${TOKEN_USAGE}` };
+/** @param {string} fault @param {number} [code] */
+function usage(fault, code = EXIT.usage) {
+  return { code, out: '', err: `fanfare token: ${fault}\n\n${TOKEN_USAGE}` };
 }

@@ -11,7 +11,7 @@ const MAX_VALUE_WIDTH = 60;
 const STYLES = {
   ok: 'green',
   note: 'yellow',
-  low: ['bold', 'red'],
+  low: 'red',
   'cannot read': 'dim',
 };
 

@@ -4,7 +4,9 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { WebSocketServer } from 'ws';
@@ -18,6 +20,8 @@ import { nearest } from '../../src/config/nearest.js';
 import { DOCTOR_USAGE, parseOptions } from '../../src/doctor/doctor.js';
 import { printable, printableLines } from '../../src/observability/printable.js';
 import { call } from '../helpers/cli.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+import { SECRET, token } from '../helpers/tokens.js';
 
 const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
 const OPTIONS = { timeout: 20_000 };
@@ -306,12 +310,15 @@ test('bash completes commands and their options', async () => {
   assert.equal(complete('completion', 'z'), 'zsh');
 });
 
-test('zsh and fish get each command with its options, and another shell a fault', async () => {
+test('zsh and fish get each command with its options, and another shell a fault', async (t) => {
+  const folder = temporaryFolder(t);
   for (const shell of ['zsh', 'fish']) {
     const { out } = await completionCommand([shell], HELPS);
     for (const [name, , about] of COMMANDS) assert.ok(out.includes(name) && out.includes(about));
     for (const option of ['lines', 'token-id', 'lb-idle-timeout']) assert.ok(out.includes(option));
-    const { status, error } = spawnSync(shell, ['-n'], { input: out });
+    const file = join(folder, shell);
+    writeFileSync(file, out);
+    const { status, error } = spawnSync(shell, ['-n', file]);
     if (error === undefined) assert.equal(status, 0, `${shell} reads it`);
   }
   for (const args of [[], ['csh'], ['bash', 'zsh']]) {
@@ -337,12 +344,24 @@ test('check prints faults and warnings, with exit code 78 or 0, and control char
   assert.match(wrong.err, /unknown option --jsn; did you mean --json\?/);
 });
 
+test('what a checked token claims reaches the terminal without control characters', OPTIONS, () => {
+  const evil = token({ sub: 'ann', info: EVIL, rooms: { join: [EVIL] }, iss: EVIL });
+  const { stdout, stderr } = spawnSync(process.execPath, [MAIN, 'token', '--check', evil], {
+    env: { PATH: process.env.PATH, JWT_SECRET: SECRET, NODE_NO_WARNINGS: '1' },
+    encoding: 'utf8',
+  });
+  assert.doesNotMatch(stdout + stderr, RAW);
+  assert.notEqual(stdout + stderr, '');
+});
+
 /** Each as a process. @type {[args: string[], env: object, code: number, says: RegExp][]} */
 const PROCESSES = [
   [['help', 'publish'], {}, 0, /^Usage: fanfare publish ROOM PAYLOAD/],
   [['help', 'doctor'], {}, 0, /^Usage: fanfare doctor/],
   [['help', 'nothing'], {}, 64, /unknown command nothing\n/],
   [['token', '-h'], { PORT: 'x' }, 0, /--user NAME/],
+  [['token', '--user', 'ann'], {}, 78, /set JWT_SECRET/],
+  [['token', '--usr', 'ann'], {}, 64, /unknown option --usr; did you mean --user\?/],
   [['check'], { PORT: 'x' }, 78, /PORT: "x" is not an integer/],
   [['chekc'], {}, 64, /did you mean check\?/],
 ];

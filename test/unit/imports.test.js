@@ -52,6 +52,7 @@ const TABLE = Object.freeze({
       'auth/token-command.js',
       'config/',
       'observability/log.js',
+      'observability/printable.js',
       'primary/primary.js',
       'worker/process.js',
       'doors/centrifugo/tokens.js',

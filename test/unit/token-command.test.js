@@ -55,7 +55,7 @@ for (const [name, args] of [
 test('without a secret no token is printed', async () => {
   for (const settings of [null, { ...SETTINGS, secrets: [] }]) {
     const { code, out, err } = await tokenCommand(['--user', 'a'], settings);
-    assert.deepEqual([code, out], [64, '']);
+    assert.deepEqual([code, out], [78, '']);
     assert.match(err, /JWT_SECRET/);
   }
 });
@@ -118,6 +118,6 @@ subscription: refused (INVALID_TOKEN): claim channel: it is missing, and a subsc
 });
 
 test('--check needs one token and a key', async () => {
-  for (const given of [check([]), check(['a', 'b']), tokenCommand(['--check', 'a'], null)])
-    assert.equal((await given).code, 64);
+  for (const given of [check([]), check(['a', 'b'])]) assert.equal((await given).code, 64);
+  assert.equal((await tokenCommand(['--check', 'a'], null)).code, 78);
 });
