@@ -5,6 +5,7 @@
 
 import { decode, readId } from '../protocol/decode.js';
 import { commandFault, isCommand } from '../protocol/decode-fault.js';
+import { scan } from '../protocol/json-scan.js';
 
 /** Times every eighth message, because it costs 0.2 us. A power of two. */
 const TIMED_EVERY = 8;
@@ -97,9 +98,11 @@ export class Dispatcher {
   /** @param {Connection} connection @param {Buffer} data which is no valid command */
   #refuseText(connection, data) {
     const { replies } = this;
-    const id = readId(data);
-    if (isCommand(data)) replies.invalid(connection, id, commandFault(data));
-    else replies.malformed(connection, id, commandFault(data));
+    const fields = scan(data); // once for all three: it may be a long text
+    const id = readId(data, fields);
+    const fault = commandFault(data, fields);
+    if (isCommand(data, fields)) replies.invalid(connection, id, fault);
+    else replies.malformed(connection, id, fault);
   }
 
   /** @param {Connection} connection */

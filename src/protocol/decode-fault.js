@@ -50,16 +50,19 @@ function nameAt(b, at) {
  * Is it a command, although `decode` has refused it? Then a field or a limit is the reason, and not
  * a client that does not speak the protocol.
  * @param {Buffer} message valid UTF-8
+ * @param {ReturnType<typeof scan>} fields of the message, scanned just before
  */
-export function isCommand(message) {
-  const fields = scan(message);
+export function isCommand(message, fields) {
   if (fields === null) return lastFault().kind !== 'grammar';
   return fields.typeStart >= 0 && message[fields.typeStart] === QUOTE;
 }
 
-/** @param {Buffer} message valid UTF-8, which `decode` has refused @returns {string} for its sender */
-export function commandFault(message) {
-  const fields = scan(message);
+/**
+ * @param {Buffer} message valid UTF-8, which `decode` has refused
+ * @param {ReturnType<typeof scan>} [fields] if it was scanned just before
+ * @returns {string} for its sender
+ */
+export function commandFault(message, fields = scan(message)) {
   if (fields === null) return `The message is not a JSON object: ${jsonFault(message)}.`;
   const { typeStart, textStart } = fields;
   if (typeStart < 0) return 'A command needs a "type", such as {"type":"join","room":"lobby"}.';

@@ -115,10 +115,11 @@ export function decode(message) {
 
 /**
  * @param {Buffer} message that is refused, or its beginning
+ * @param {ReturnType<typeof scan>} [scanned] if it was scanned just before
  * @returns {Command['id']} undefined if there is none before the fault
  */
-export function readId(message) {
-  const { idStart, idEnd } = scan(message) ?? foundBeforeFault();
+export function readId(message, scanned = scan(message)) {
+  const { idStart, idEnd } = scanned ?? foundBeforeFault();
   // A number at the end of the bytes may be cut.
   const isWhole = idStart >= 0 && idEnd < message.length;
   const id = isWhole ? readValue(message, idStart, idEnd) : undefined;

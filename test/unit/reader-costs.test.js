@@ -13,7 +13,9 @@ import {
   protobufCodec,
 } from '../../src/doors/centrifugo/codec/protobuf.js';
 import { fieldsOf, readMessage } from '../../src/doors/pusher/messages.js';
-import { decode, readPresence } from '../../src/protocol/decode.js';
+import { decode, readId, readPresence } from '../../src/protocol/decode.js';
+import { commandFault, isCommand } from '../../src/protocol/decode-fault.js';
+import { scan } from '../../src/protocol/json-scan.js';
 
 /** The default of FANFARE_MAX_MESSAGE_BYTES, and one that operators choose. */
 const SIZES = [102_400, 1_048_576];
@@ -123,6 +125,8 @@ const NATIVE = {
     `{"type":"join","room":"a","since":{${joined(bytes - 64, (i) => `"k${i}":1`)}}}`,
   'presence with escaped keys': (bytes) =>
     `{"type":"join","room":"a","presence":{${joined(bytes - 64, (i) => `"\\u0061${i}":1`)}}}`,
+  'a flat array that is cut': (bytes) =>
+    `{"type":"message","room":"a","payload":[${repeated('0,', bytes - 64)}`,
   'a token beside deep arrays': (bytes) =>
     `{"type":"hello","token":"a","x":${'['.repeat(bytes - 64)}`,
 };
@@ -173,7 +177,10 @@ const READERS = [
     messages: NATIVE,
     read(message) {
       const command = decode(message);
-      return command !== null && readPresence(command);
+      if (command !== null) return readPresence(command);
+      // As the dispatcher refuses it.
+      const fields = scan(message);
+      return [readId(message, fields), commandFault(message, fields), isCommand(message, fields)];
     },
   },
   { name: 'Pusher', messages: PUSHER, read: readPusher },
