@@ -16,7 +16,7 @@ import { Fanfare } from '../../src/client/node.js';
 import { Fanfare as Listener } from '../../src/client/sse/index.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
-import { codeWith, runCode } from '../helpers/doc-code.js';
+import { runCode, scriptWith } from '../helpers/doc-code.js';
 import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
@@ -42,7 +42,7 @@ async function setUp(t, env) {
     ...env,
   });
   const code = (/** @type {string} */ text) =>
-    codeWith(PAGE, text)
+    scriptWith(PAGE, text)
       .replace('wss://chat.example', `ws://127.0.0.1:${server.port}`)
       .replace('ws://localhost:3000', `ws://127.0.0.1:${server.port}`)
       .replace('https://chat.example', `http://127.0.0.1:${server.port}`);

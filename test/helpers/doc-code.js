@@ -7,6 +7,7 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
+import { transformSync } from 'esbuild';
 
 const root = new URL('../../', import.meta.url);
 const MARK = /^<!-- (code here is )?(?:run by ([\w-]+\/[\w-]+)|not run: (.+)) -->$/;
@@ -71,6 +72,18 @@ export function codeWith(path, text) {
   const found = blocksOf(path).filter(({ code }) => code.includes(text));
   assert.equal(found.length, 1, `${path} has ${found.length} blocks with ${text}`);
   return found[0].code;
+}
+
+/**
+ * The same as JavaScript: a block of TypeScript loses its types.
+ * @param {string} path @param {string} text
+ */
+export function scriptWith(path, text) {
+  const code = codeWith(path, text);
+  const { language } = /** @type {Block} */ (blocksOf(path).find((one) => one.code === code));
+  if (!language.startsWith('ts')) return code;
+  const tsconfigRaw = { compilerOptions: { verbatimModuleSyntax: true } };
+  return transformSync(code, { loader: 'ts', tsconfigRaw, target: 'es2022' }).code;
 }
 
 /**
