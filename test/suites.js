@@ -93,9 +93,9 @@ export const PROGRAMS = {
   },
   clients: {
     about:
-      'clients of other authors: Python, Java, Go, and SDKs of Pusher and Centrifugo; needs the network',
+      'clients of other authors: Python, Java, Go, and SDKs of Pusher and Centrifugo; five first hours; needs the network',
     command:
-      'node --test --test-concurrency=1 --test-reporter=spec test/clients/clients.test.js test/clients/pusher.test.js test/clients/centrifugo.test.js test/clients/centrifugo-api.test.js',
+      'node --test --test-concurrency=1 --test-reporter=spec test/clients/clients.test.js test/clients/pusher.test.js test/clients/centrifugo.test.js test/clients/centrifugo-api.test.js test/clients/first-hours.test.js',
   },
   openapi: {
     about: 'requests that schemathesis derives from docs/openapi.yaml; needs the network',

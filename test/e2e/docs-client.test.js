@@ -343,7 +343,7 @@ test('the recipes for React and Vue show a room in two components, also when its
   const apps = /** @type {const} */ ({
     react: {
       file: 'useRoom.jsx',
-      text: 'useState({ name, messages: [] })',
+      text: 'useState<{ name: string; messages',
       app: `
         import { StrictMode, useCallback, useState } from 'react';
         import { createRoot } from 'react-dom/client';
@@ -368,7 +368,7 @@ test('the recipes for React and Vue show a room in two components, also when its
     },
     vue: {
       file: 'useRoom.js',
-      text: 'messages = shallowRef([])',
+      text: 'messages = shallowRef<',
       app: `
         import { createApp, h, ref } from 'vue';
         import { useRoom } from './useRoom.js';
@@ -458,7 +458,7 @@ test('the recipes for a room with state in React and Vue show its values in two 
   const apps = /** @type {const} */ ({
     react: {
       file: 'useRoomState.jsx',
-      text: 'useState({ name, state: NONE })',
+      text: 'useState<{ name: string; state',
       app: `
         import { StrictMode, useState } from 'react';
         import { createRoot } from 'react-dom/client';
@@ -480,7 +480,7 @@ test('the recipes for a room with state in React and Vue show its values in two 
     },
     vue: {
       file: 'useRoomState.js',
-      text: 'shallowRef(new Map())',
+      text: 'state = shallowRef<',
       app: `
         import { createApp, h, ref } from 'vue';
         import { useRoomState } from './useRoomState.js';
