@@ -20,7 +20,8 @@ const ACQUIRE_MS = 2000;
 const STRANGER_AGE_MS = 86_400_000;
 const MESSAGE = '{"type":"message.published",';
 const PAYLOAD = ',"payload":';
-const NONE_LOST = Object.freeze({ count: 0, upTo: 0 });
+const NONE_LOST = Object.freeze({ count: 0, upTo: 0, isUnknown: false });
+const UNKNOWN = 'webhooks: Redis is new, or has lost its data: endpoints get a gap';
 const TAKEN = 'another courier has taken it over, or Redis lost its data';
 
 /** @import { EffectEndpoint, EffectLane } from './effect.js' */
@@ -312,7 +313,7 @@ export class Lane {
     this.#mayLack = false;
     const lost = isAsking ? await this.queue.lost(this.index) : NONE_LOST;
     if (this.#fence !== fence) return ACQUIRE_MS; // lost meanwhile
-    if (lost.count > 0) this.#announce(lost);
+    if (lost.count > 0 || lost.isUnknown) this.#announce(lost);
     for (const { body } of entries) this.#fold(body);
     const last = entries.at(-1);
     if (last !== undefined) {
@@ -328,7 +329,8 @@ export class Lane {
   }
 
   /** The commit that stores the gaps marks them as announced. @param {import('./queue.js').Lost} lost */
-  #announce({ count, upTo }) {
+  #announce({ count, upTo, isUnknown = false }) {
+    if (isUnknown) this.log.warn({}, UNKNOWN);
     for (const endpoint of this.endpoints.values()) endpoint.lost(this, count, 'lost');
     this.#announced = upTo;
   }

@@ -53,6 +53,8 @@ export const LEASE_MS = 10_000;
  * @typedef {object} Lost
  * @property {number} count not announced yet
  * @property {number} upTo for `announced` of the commit that announces them
+ * @property {boolean} [isUnknown] the backend is new, or has lost everything: nobody can tell. That
+ *   is announced, too
  */
 
 /**

@@ -396,6 +396,64 @@ test('redis: a courier that has never owned a lane knows of it, and reports that
   assert.equal((await third.queue.lost(LANE)).count, 1);
 });
 
+test('redis: a lane without a mark is a loss if the first lane has one; without any, nobody can tell', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const redis = await startRedis(t);
+  const { queue, prefix } = await lanesOn(t, redis.settings);
+  const state = (/** @type {number} */ lane) => `${prefix}webhooks:{lane-${lane}}:state`;
+  const begun = async () => {
+    const { queue, close } = openEventQueue({
+      config: configOf({ redis: redis.settings, redisPrefix: String(prefix) }),
+    });
+    t.after(close);
+    await eventually(() => queue.connection.isWritable);
+    return queue;
+  };
+  const knows = async (/** @type {import('../../src/webhooks/queue.js').EventQueue} */ one) => {
+    const all = [];
+    for (const lane of [0, LANE]) {
+      const { count, isUnknown } = await one.lost(lane);
+      all.push([count, isUnknown]);
+    }
+    return all;
+  };
+  // The first start ever.
+  const fence = await take(queue, 0);
+  await queue.release(LANE, await take(queue, LANE));
+  assert.deepEqual(await knows(queue), [
+    [0, true],
+    [0, false],
+  ]);
+  assert.equal(await queue.commit(0, fence, { ...NOTHING, announced: 0 }), true);
+  await queue.release(0, fence);
+  // Another start.
+  const second = await begun();
+  for (const lane of [0, LANE]) await second.release(lane, await take(second, lane));
+  assert.deepEqual(await knows(second), [
+    [0, false],
+    [0, false],
+  ]);
+  // The first lane is an hour old, and the other one is lost with all couriers.
+  const mark = String(await redis.cli('HGET', state(0), 'mark'));
+  const [id, ms] = mark.split(':');
+  await redis.cli('HSET', state(0), 'mark', `${id}:${Number(ms) - 3_600_000}`);
+  await redis.cli('DEL', state(LANE));
+  const third = await begun();
+  for (const lane of [0, LANE]) await third.release(lane, await take(third, lane));
+  assert.deepEqual(await knows(third), [
+    [0, false],
+    [1, false],
+  ]);
+  // All of it is lost with all couriers, and the one that notices dies before it announces it.
+  await redis.cli('FLUSHALL');
+  await (await begun()).acquire(0);
+  assert.deepEqual(await knows(await begun()), [
+    [0, true],
+    [0, false],
+  ]);
+});
+
 test('redis: a courier that comes back from another Redis reports a loss', {
   timeout: TIMEOUT_MS,
 }, async (t) => {

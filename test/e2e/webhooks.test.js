@@ -16,6 +16,7 @@ import { apiOf, newSecret } from '../helpers/api.js';
 import { withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
 import { openConsole, seriousFaults } from '../helpers/console-page.js';
+import { knowLanes } from '../helpers/known-lanes.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
@@ -73,18 +74,23 @@ function endpointFile(t, ...endpoints) {
   return path;
 }
 
-/** @param {TestContext} t @param {'redis'|'embedded'} backend @param {Record<string, string>} env */
-async function start(t, backend, env) {
+/** @param {TestContext} t @param {'redis'|'embedded'} backend @param {Record<string, string>} more */
+async function start(t, backend, more) {
   /** @type {Record<string, string>} */
-  const redis = backend === 'redis' ? { REDIS_URL: (await startRedis(t)).url } : {};
+  const env = {};
+  if (backend === 'redis') {
+    const redis = await startRedis(t);
+    await knowLanes(redis);
+    env.REDIS_URL = redis.url;
+  }
   return startServer(t, {
     WORKERS: '2',
     JWT_SECRET: SECRET,
     FANFARE_PRESENCE: 'chat.*',
     FANFARE_ROOM_LINGER_MS: '100',
     FANFARE_RECONNECT_WINDOW_MS: '500',
-    ...redis,
     ...env,
+    ...more,
   });
 }
 

@@ -17,6 +17,7 @@ import { Random } from '../checker/random.js';
 import { WEBHOOK_SECRET, WebhookReceiver } from '../checker/webhook-receiver.js';
 import { readTruth } from '../checker/webhook-truth.js';
 import { newSecret } from '../helpers/api.js';
+import { knowLanes } from '../helpers/known-lanes.js';
 import { startCluster } from '../helpers/redis-cluster.js';
 import { startSentinels } from '../helpers/redis-sentinel.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
@@ -41,9 +42,15 @@ const COMMIT_MS = 5000;
 
 /** @param {TestContext} t @param {Backend} backend @returns {Promise<Record<string, string>>} */
 async function startBackend(t, backend) {
-  if (backend === 'redis') return { REDIS_URL: (await startRedis(t)).url };
+  if (backend === 'redis') {
+    const redis = await startRedis(t);
+    await knowLanes(redis);
+    return { REDIS_URL: redis.url };
+  }
   if (backend === 'embedded') return { FANFARE_STATE_DIR: temporaryFolder(t) };
-  const { primaries } = await startCluster(t);
+  const cluster = await startCluster(t);
+  await knowLanes(cluster.primaryOf('lane-0'));
+  const { primaries } = cluster;
   return { REDIS_CLUSTER: primaries.map(({ port }) => `127.0.0.1:${port}`).join(',') };
 }
 
@@ -366,6 +373,7 @@ test(
   OPTIONS,
   async (t) => {
     const redis = await startRedis(t);
+    await knowLanes(redis);
     const scene = await setScene(t, { REDIS_URL: redis.url });
     const a = await scene.startServer();
     const b = await scene.startServer();

@@ -15,6 +15,7 @@ export class MemoryQueue {
       leaseEnd: 0,
       lost: 0,
       announced: 0,
+      isUnknown: false,
     }));
     this.nextId = 0;
     /** @type {Map<string, number>} */
@@ -83,7 +84,10 @@ export class MemoryQueue {
         const lane = lanes[index];
         if (lane.fence !== fence) return false;
         this.commits++;
-        if (announced !== null) lane.announced = announced;
+        if (announced !== null) {
+          lane.announced = announced;
+          lane.isUnknown = false;
+        }
         for (const [field, text] of set) lane.pending.set(field, text);
         for (const field of remove) lane.pending.delete(field);
         if (upTo !== null) lane.entries = lane.entries.filter(({ id }) => id > upTo);
@@ -91,8 +95,8 @@ export class MemoryQueue {
       },
       lost: async (index) => {
         await call();
-        const { lost, announced } = lanes[index];
-        return { count: lost - announced, upTo: lost };
+        const { lost, announced, isUnknown } = lanes[index];
+        return { count: lost - announced, upTo: lost, ...(isUnknown && { isUnknown }) };
       },
       hold: async (ms) => {
         await call();

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sourceOf } from '../../src/webhooks/courier.js';
 import { BUSY, courier, FAILED, joined, left, OK } from '../helpers/courier.js';
+import { MemoryQueue } from '../helpers/memory-queue.js';
 
 /** @typedef {import('../../src/webhooks/request.js').Result} Result */
 
@@ -165,6 +166,17 @@ test('an edge that waits while the endpoint reads the state again is not cancell
   queue.record(joined('u1'));
   await advance(12_000);
   assert.equal(seen().length, 5, 'later edges cancel each other again');
+});
+
+test('a queue that is new, or has lost everything, gives one gap without a number, before all else', async (t) => {
+  const queue = new MemoryQueue();
+  queue.lanes[0].isUnknown = true;
+  const { advance, requests, seen, endpoint } = courier(t, { queue });
+  queue.record(joined('u1'));
+  await advance(60_000);
+  assert.deepEqual(seen(), ['gap undefined', 'joined u1']);
+  assert.equal(requests[0].data.dropped, 0);
+  assert.equal(endpoint.dropped.lost, 0);
 });
 
 test('a room has one request at a time, in the order of its sequence, and other rooms do not wait', async (t) => {

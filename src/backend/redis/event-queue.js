@@ -77,6 +77,7 @@ class RedisEventQueue {
   /** @param {number} lane @param {'acquire'|'renew'|'release'} step @param {number|string} fence */
   async #lease(lane, step, fence) {
     const known = this.marks.get(lane) ?? '';
+    const first = await this.#firstOf(lane, known);
     const [now, mark] = await this.#ask(() =>
       this.redis.webhooksLease(
         this.keys.ofLane(lane, 'lease'),
@@ -85,10 +86,23 @@ class RedisEventQueue {
         this.leaseMs,
         fence,
         known,
+        first,
       ),
     );
     this.marks.set(lane, mark);
     return now;
+  }
+
+  /**
+   * What a lane that this courier does not know yet is compared with.
+   * @param {number} lane @param {string} known its mark, or ''
+   */
+  async #firstOf(lane, known) {
+    if (lane === 0) return 'first';
+    if (known !== '') return '';
+    const state = this.keys.ofLane(0, 'state');
+    const mark = await this.#ask(() => this.redis.hget(state, 'mark'));
+    return mark?.split(':')[1] ?? '';
   }
 
   /** @param {number} lane @returns {Promise<Map<string, string>>} */
@@ -141,8 +155,11 @@ class RedisEventQueue {
   /** @param {number} lane @returns {Promise<import('../../webhooks/queue.js').Lost>} */
   async lost(lane) {
     const state = this.keys.ofLane(lane, 'state');
-    const [lost, announced] = await this.#ask(() => this.redis.hmget(state, 'lost', 'announced'));
-    return { count: Number(lost) - Number(announced), upTo: Number(lost) };
+    const [lost, announced, unknown] = await this.#ask(() =>
+      this.redis.hmget(state, 'lost', 'announced', 'unknown'),
+    );
+    const count = Number(lost) - Number(announced);
+    return { count, upTo: Number(lost), isUnknown: unknown !== null };
   }
 
   async size() {

@@ -25,7 +25,10 @@ for i = at, #ARGV do
   redis.call('HDEL', pending, ARGV[i])
 end
 if bytes ~= 0 then redis.call('HINCRBY', state, 'bytes', bytes) end
-if ARGV[3] ~= '' then redis.call('HSET', state, 'announced', ARGV[3]) end
+if ARGV[3] ~= '' then
+  redis.call('HSET', state, 'announced', ARGV[3])
+  redis.call('HDEL', state, 'unknown') -- of lease.lua
+end
 if ARGV[2] ~= '' then
   -- MINID keeps the entry that it names.
   local ms, seq = string.match(ARGV[2], '^(%d+)-(%d+)$')

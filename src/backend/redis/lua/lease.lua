@@ -3,12 +3,19 @@
 -- KEYS     1 lease: the fence of the owner   2 state of the lane
 -- ARGV     1 'acquire', 'renew' or 'release'   2 milliseconds of the lease
 --          3 the fence; for acquire ''         4 the mark of the lane as the caller knows it, or ''
+--          5 'first' for the first lane; for others ms of the first lane's mark, or ''
 -- returns  the fence and the mark; the fence is 0 if another process owns the lane
 --
 -- A fence is a time or later than the last one, so a fence that Redis has lost is not used again.
 -- The mark names the data of the lane: replication id:time. If the caller knows another one, or if
 -- another Redis has written it, events may be missing: one is counted as lost, and the courier
 -- announces a gap. Couriers that wait for the lane know the mark, too: the owner may have died.
+--
+-- A lane without a mark that nobody knows is new, or all who knew it have ended with it. If the
+-- first lane has long had a mark, this lane has lost its data. If the first lane has none either,
+-- nobody can tell a new Redis from one that has lost everything. Then the field `unknown` of the
+-- first lane makes the courier announce a gap without a number of events.
+local START_MS = 60000 -- in which the couriers of a new fleet take all lanes
 local lease, state = KEYS[1], KEYS[2]
 local owner = redis.call('GET', lease)
 local known = ARGV[4]
@@ -36,6 +43,10 @@ if not mark or string.match(mark, '^%w+') ~= id then
   redis.call('HSET', state, 'mark', mark)
 end
 if (was[1] and was[1] ~= mark) or (known ~= '' and known ~= mark) then
+  redis.call('HINCRBY', state, 'lost', 1)
+elseif not was[1] and ARGV[5] == 'first' then
+  redis.call('HSET', state, 'unknown', 1)
+elseif not was[1] and now - (tonumber(ARGV[5]) or now) > START_MS then
   redis.call('HINCRBY', state, 'lost', 1)
 end
 local fence = ARGV[3]
