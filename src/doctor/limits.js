@@ -374,7 +374,7 @@ export const LIMITS = Object.freeze([
       NODE_LINES,
     )
       .map(([line, end]) => `${end} (${line})`)
-      .join(', ')}.`,
+      .join(', ')}. A version without the fix of CVE-2026-111497 (Brotli) gets a note, too.`,
     judge({ node: { version, nowMs } }) {
       return {
         value: version,

@@ -1,4 +1,4 @@
-// versions.js: until when lines of Node get fixes, and which versions of Redis have those for Lua.
+// versions.js: until when lines of Node get fixes, and which versions of Node and Redis have some.
 //
 // Both tables age, so a row is a note and not a fault: an old version does not limit the number of
 // connections, and a distribution may have added the fix to a version that keeps its number.
@@ -14,6 +14,13 @@ export const NODE_LINES = Object.freeze({
   24: '2028-04-30',
   26: '2029-04-30',
 });
+
+/**
+ * The first version of each line without CVE-2026-111497, by which a body compressed by Brotli
+ * writes outside its buffer. No door decodes bodies, but `fetch` in hooks does.
+ * @type {Readonly<Record<string, string>>}
+ */
+export const BROTLI_FIXES = Object.freeze({ 22: '22.23.4', 24: '24.22.1', 26: '26.12.1' });
 
 /**
  * The first version of each line without CVE-2025-49844, by which a user with EVAL leaves Lua's
@@ -34,9 +41,12 @@ export function nodeNote(version, nowMs) {
   if (end === undefined)
     return `Node ${line} is not among the tested lines (${Object.keys(NODE_LINES).join(', ')})`;
   // The line has support on its last day.
-  return nowMs < Date.parse(end) + 86_400_000
+  if (nowMs >= Date.parse(end) + 86_400_000)
+    return `Node ${line} has had no security fixes since its support ended on ${end}`;
+  const fix = BROTLI_FIXES[line];
+  return fix === undefined || isAtLeast(version, fix)
     ? ''
-    : `Node ${line} has had no security fixes since its support ended on ${end}`;
+    : `Node before ${fix} has no fix for CVE-2026-111497 (Brotli): the doors decode no bodies, but fetch in hooks does`;
 }
 
 /** @param {RedisVersion} version @returns {string} '' if it has the fixes */
@@ -50,6 +60,13 @@ export function luaNote({ product, version }) {
   return isFixed
     ? ''
     : `${product} ${version} has no fix for CVE-2025-49844: a user who may run scripts can run code in the server. Some distributions add the fix and keep the number`;
+}
+
+/** @param {string} version @param {string} other of the same line */
+function isAtLeast(version, other) {
+  const [, minor, patch] = numbersOf(version);
+  const [, least, leastPatch] = numbersOf(other);
+  return minor > least || (minor === least && patch >= leastPatch);
 }
 
 /** @param {string} version */

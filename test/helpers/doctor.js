@@ -28,7 +28,7 @@ export function plenty() {
     memoryBytes: 1000 * GIB,
     cgroupMemory: { bytes: Number.POSITIVE_INFINITY, file: '' },
     heapBytes: 100 * GIB,
-    node: { version: 'v26.1.0', nowMs: Date.parse('2026-11-23') },
+    node: { version: 'v26.12.1', nowMs: Date.parse('2026-11-23') },
     redisFault: '',
     redisVersion: { product: 'Redis', version: '8.2.2' },
     redisPubsub: { hard: 32 * 2 ** 20, soft: 8 * 2 ** 20, seconds: 60 },
