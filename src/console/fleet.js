@@ -58,7 +58,8 @@ export class Fleet {
   #servers = new Map();
   #fault = '';
   #isPartial = false;
-  #isAsking = false;
+  /** The survey under way. @type {Promise<void>|null} */
+  #asking = null;
   #askedMs = Number.NEGATIVE_INFINITY;
   #watchedMs = Number.NEGATIVE_INFINITY;
 
@@ -95,16 +96,28 @@ export class Fleet {
     const isDoubtful = [...this.#servers.values()].some(({ missed }) => missed === 1);
     // A little less than IDLE_MS, because samples are not exactly in time.
     const isDue = nowMs > this.#askedMs + IDLE_MS - 500;
-    if (this.#isAsking || !(isWatched || (isShared && (isDue || isDoubtful)))) return;
-    this.#isAsking = true;
+    if (!(isWatched || (isShared && (isDue || isDoubtful)))) return;
+    this.#asking ??= this.#ask(nowMs).finally(() => {
+      this.#asking = null;
+    });
+    await this.#asking;
+  }
+
+  /** For a view that has nothing else to show: waits for a survey if there is no recent one. */
+  async refresh(nowMs = Date.now()) {
+    this.watch(nowMs);
+    const lastMs = this.#surveys.at(-1)?.atMs ?? Number.NEGATIVE_INFINITY;
+    if (nowMs > lastMs + 2 * IDLE_MS) await this.update(nowMs, true);
+  }
+
+  /** @param {number} nowMs */
+  async #ask(nowMs) {
     this.#askedMs = nowMs;
     try {
       const { workers, partial } = await this.survey();
       this.add(nowMs, workers, partial);
     } catch (error) {
       this.#fault = /** @type {Error} */ (error).message;
-    } finally {
-      this.#isAsking = false;
     }
   }
 

@@ -171,8 +171,10 @@ class Routes {
   };
 
   /** @param {Request} _request @param {Response} response */
-  servers = (_request, response) => {
-    response.json({ servers: this.parts.fleet.servers() });
+  servers = async (_request, response) => {
+    const { fleet } = this.parts;
+    await fleet.refresh();
+    response.json({ servers: fleet.servers() });
   };
 
   /** @param {Request} _request @param {Response} response */

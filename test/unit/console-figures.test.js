@@ -189,6 +189,16 @@ test('all samples ask while a page is open, every third otherwise, and doubt ask
   assert.equal(alone.asked(), 0, 'a server without others is asked only for a page');
 });
 
+test('the list of servers waits for a survey if there is no recent one', async () => {
+  const { fleet, states, asked } = fleetOf([worker({})]);
+  await fleet.refresh(5000);
+  assert.deepEqual([states(), asked()], [['web-1 5000 here'], 1]);
+  await fleet.refresh(9000);
+  assert.equal(asked(), 1);
+  await fleet.refresh(60_000);
+  assert.deepEqual([states(), asked()], [['web-1 60000 here'], 2]);
+});
+
 test('a survey that fails keeps the servers, with the reason', async () => {
   const { fleet, states } = fleetOf();
   fleet.add(0, [worker({})], false);
