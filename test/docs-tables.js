@@ -18,7 +18,8 @@ import {
   PRIMARY_METRICS,
   WORKER_METRICS,
 } from '../src/observability/metrics.js';
-import { API_ERRORS, CLOSES, ERRORS, WS_CLOSES } from '../src/protocol/codes.js';
+import { API_ERRORS, CLOSES, ERRORS, OVER, REFUSALS, WS_CLOSES } from '../src/protocol/codes.js';
+import { errorOf } from '../src/protocol/refusal.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const MARKED = /<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g;
@@ -28,6 +29,7 @@ const TABLES = {
   errors,
   apiErrors,
   closes,
+  refusals,
   pusherCloses,
   centrifugoCloses,
   essentials,
@@ -74,6 +76,18 @@ function closes() {
         over,
         client,
       ]),
+  );
+}
+
+function refusals() {
+  return table(
+    ['status', '`error`', 'message', 'when is it over?', '`Retry-After`', '`EventSource`'],
+    [...OVER].map(([code, over]) => {
+      const { status = 400, message, retryAfterS = 0 } = REFUSALS[code];
+      const passes = retryAfterS > 0;
+      const names = [String(status), `\`${errorOf({ code })}\``, message, over];
+      return [...names, passes ? 'yes' : 'no', passes ? '200, `retry:`, the end' : '204'];
+    }),
   );
 }
 

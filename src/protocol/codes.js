@@ -233,7 +233,8 @@ const ENTRY = Object.freeze({
   per_ip: { status: 429, message: 'Too many connections from this address.', retryAfterS: 10 },
   /** Connections cannot be counted now. */
   uncounted: { ...BUSY, error: 'per_ip' },
-  handshakes_per_ip: { status: 429, message: 'Too many handshakes from this address.' },
+  handshakes_per_ip: { status: 429, message: 'Too many handshakes from this address.',
+    retryAfterS: RETRY_S },
   loop_lag: BUSY,
   memory: BUSY,
   descriptors: BUSY,
@@ -269,6 +270,43 @@ const ENTRY = Object.freeze({
   stream_headers: { error: 'bad_request', status: 431, message: 'Too many headers.' },
   service_unavailable: BUSY,
 });
+
+/**
+ * When refusals of handshakes and streams are over, for docs/protocol.md. Those that pass have a
+ * `Retry-After`, and `retry:` for an EventSource; the others stop it with 204.
+ * @type {ReadonlyMap<RefusalCode, string>}
+ */
+// biome-ignore format: as above
+export const OVER = new Map(/** @type {[RefusalCode, string][]} */ ([
+  ['per_ip', PLACE],
+  ['uncounted', 'when the primary process answers again'],
+  ['handshakes_per_ip', 'when the rate of the address has recovered'],
+  ['loop_lag', 'when the load of the worker falls'],
+  ['memory', 'when the worker has memory again'],
+  ['descriptors', 'when the worker has file descriptors again'],
+  ['tokens', 'when the keys for tokens, or the primary process, are available again'],
+  ['hooks', 'when the hook `onConnect` succeeds again'],
+  ['service_unavailable', 'when another worker accepts, or this one has caught up'],
+  ['request_timeout', 'when the network carries the request'],
+  ['HOOK_FAILED', 'when the hook succeeds again'],
+  ['USER_LIMIT', PLACE],
+  ['APP_LIMIT', PLACE],
+  ['origin', 'when `ALLOWED_ORIGINS` or the page changes'],
+  ['NO_APP', 'when the app is in the file of every server, and enabled'],
+  ['DENIED', 'when the hook permits it'],
+  ['INVALID_TOKEN', 'with another token'],
+  ['TOKEN_EXPIRED', 'with the next token'],
+  ['PERMISSION_DENIED', 'with a token that names the room'],
+  ['ROOM_LIMIT', FIXED],
+  ['bad_request', FIXED],
+  ['not_found', FIXED],
+  ['method_not_allowed', FIXED],
+  ['expectation_failed', FIXED],
+  ['upgrade_required', 'when the client, or a proxy that drops `Upgrade`, is fixed'],
+  ['websocket_version', FIXED],
+  ['request_header_fields_too_large', FIXED],
+  ['stream_headers', FIXED],
+]));
 
 /** @typedef {ErrorCode|ApiErrorCode|keyof typeof ENTRY} RefusalCode */
 

@@ -15,7 +15,7 @@ import {
   closeOf as toCentrifugo,
 } from '../../src/doors/centrifugo/codes.js';
 import { endings as pusherEndings, closeOf as toPusher } from '../../src/doors/pusher/closes.js';
-import { CLOSES, REFUSALS, WS_CLOSES } from '../../src/protocol/codes.js';
+import { API_ERRORS, CLOSES, ERRORS, OVER, REFUSALS, WS_CLOSES } from '../../src/protocol/codes.js';
 import { startClosingServer } from '../helpers/closing-server.js';
 
 const OPTIONS = { timeout: 30_000 };
@@ -189,16 +189,9 @@ test('what time heals ends no client of any door', () => {
 
 describe('what a client does after a refusal in HTTP', { concurrency: true }, () => {
   /** @typedef {import('../../src/protocol/codes.js').RefusalCode} RefusalCode */
-  const handshake = /** @type {RefusalCode[]} */ ([
-    ...['origin', 'not_found', 'per_ip', 'uncounted', 'loop_lag', 'hooks'],
-  ]);
-  const stream = /** @type {RefusalCode[]} */ ([
-    ...handshake,
-    ...['PERMISSION_DENIED', 'INVALID_TOKEN', 'DENIED', 'ROOM_LIMIT', 'NO_APP'],
-    ...['USER_LIMIT', 'APP_LIMIT', 'HOOK_FAILED', 'UNAVAILABLE'],
-  ]);
   /** Fanfare names a time if waiting helps. @param {RefusalCode} code @returns {[string, boolean]} */
   const row = (code) => [`refusal/${code}`, (REFUSALS[code].retryAfterS ?? 0) > 0];
+  const rows = [...OVER.keys()].map(row);
   const byProxies = [401, 403, 404, 426, 429, 500, 502, 503].map(
     (status) => /** @type {[string, boolean]} */ ([`proxy/${status}`, true]),
   );
@@ -206,14 +199,30 @@ describe('what a client does after a refusal in HTTP', { concurrency: true }, ()
   test(
     'fanfare/client stops after those of Fanfare without a time, and after none of a proxy',
     OPTIONS,
-    () => holds('fanfare/client', [...handshake.map(row), ...byProxies]),
+    () => holds('fanfare/client', [...rows, ...byProxies]),
   );
 
   test('so does fanfare/client/sse', OPTIONS, () =>
-    holds('fanfare/client/sse', [...stream.map(row), ...byProxies]),
+    holds('fanfare/client/sse', [...rows, ...byProxies]),
   );
 
   test('an EventSource gets retry: for what passes, and 204 for the rest', OPTIONS, () =>
-    holds('EventSource', stream.map(row)),
+    holds('EventSource', rows),
   );
+});
+
+test('each refusal of a handshake says when it is over, and names a time if it passes', () => {
+  const isOfConsole = (/** @type {string} */ code) => /CONSOLE_OFF|HOST_NOT|FOREIGN/.test(code);
+  for (const code of Object.keys(REFUSALS))
+    if (!(code in ERRORS || code in API_ERRORS || isOfConsole(code)))
+      assert.ok(OVER.has(/** @type {any} */ (code)), `${code}: when is it over?`);
+  const passing = [...OVER.keys()].filter((code) => (REFUSALS[code].retryAfterS ?? 0) > 0);
+  assert.deepEqual(
+    passing,
+    [...OVER.keys()].slice(0, passing.length),
+    'those that pass come first in the table',
+  );
+  for (const [code, over] of OVER)
+    if (!passing.includes(code))
+      assert.match(over, /fixed|changes|permits|with a|with the next|every/, code);
 });
