@@ -167,6 +167,12 @@ const READ_NEXT = {
       "local was = call('GET', KEYS[3])\n  if was then was = string.gsub(was, '^@2 ', '') end",
     ],
   ],
+  'backend/redis/lua/state.lua': [
+    [
+      "local was = call('GET', KEYS[6])",
+      "local was = call('GET', KEYS[6])\n  if was then was = string.gsub(was, '^@2 ', '') end",
+    ],
+  ],
   'backend/redis/lua/once.lua': [
     [
       "local was = redis.call('GET', KEYS[1])",
@@ -201,9 +207,7 @@ const WRITE_NEXT = {
       'let at = buffer.writeUInt32BE(0xc0000002, start);\n    for (const publication of this.publications)',
     ],
   ],
-  'backend/redis/lua/history.lua': [
-    ["string.format('%s:%.0f:%s'", "string.format('@2 %s:%.0f:%s'"],
-  ],
+  'backend/redis/lua/stream.lua': [["string.format('%s:%.0f:%s'", "string.format('@2 %s:%.0f:%s'"]],
   'backend/redis/lua/once.lua': [
     ["redis.call('SET', KEYS[1], ARGV[3],", "redis.call('SET', KEYS[1], '@2 ' .. ARGV[3],"],
   ],
