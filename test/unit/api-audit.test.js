@@ -205,7 +205,7 @@ test('each action through an API leaves one line, without secrets', limit, async
 const NOT_LOGGED = new Set([
   ...['publish', 'publish_batch', 'create_upload', 'pusher_events', 'pusher_batch_events'],
   ...['centrifugo_publish', 'centrifugo_broadcast', 'centrifugo_rpc', 'centrifugo_batch'],
-  ...['rooms', 'room', 'history', 'state', 'presence', 'query_presence', 'connections'],
+  ...['servers', 'rooms', 'room', 'history', 'state', 'presence', 'query_presence', 'connections'],
   ...['connection', 'pusher_channels', 'pusher_channel', 'pusher_users', 'centrifugo_presence'],
   ...['centrifugo_presence_stats', 'centrifugo_history', 'centrifugo_channels', 'centrifugo_info'],
   'unknown',
