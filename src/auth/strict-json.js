@@ -47,11 +47,20 @@ export function sourcesOf(json) {
   return sources;
 }
 
-/** @param {Buffer} json valid @returns {Buffer} a copy without spaces between the tokens */
+/**
+ * The shortest form in which numbers are as they were written: without spaces between tokens, and
+ * without escapes that strings do not need. PHP, for example, escapes all but ASCII.
+ * @param {Buffer} json valid @returns {Buffer} a copy
+ */
 export function compact(json) {
   const text = json.toString();
-  if (!/[ \t\n\r]/.test(text)) return Buffer.from(json); // the usual case
-  return Buffer.from(text.replace(/("(?:[^"\\]|\\.)*")|[ \t\n\r]+/g, '$1'));
+  if (!/[ \t\n\r\\]/.test(text)) return Buffer.from(json); // the usual case
+  return Buffer.from(
+    text.replace(/"(?:[^"\\]|\\.)*"|[ \t\n\r]+/g, (part) => {
+      if (part[0] !== '"') return '';
+      return part.includes('\\') ? JSON.stringify(JSON.parse(part)) : part;
+    }),
+  );
 }
 
 const QUOTE = 0x22;

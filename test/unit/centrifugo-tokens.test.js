@@ -4,7 +4,9 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { inspect } from 'node:util';
 import fc from 'fast-check';
+import { TokenError } from '../../src/auth/token-error.js';
 import {
   channelFault,
   channelOf,
@@ -41,7 +43,10 @@ function reasonOf(act) {
     act();
     return '';
   } catch (error) {
-    return String(/** @type {{reason?: string}} */ (error).reason);
+    assert.ok(error instanceof TokenError, inspect(error));
+    assert.ok(error.claim !== '', `${error.why} names no claim`);
+    if (error.reason === 'claims') assert.match(error.why, /^claim [a-z0-9_]+: /);
+    return error.reason;
   }
 }
 
@@ -74,7 +79,7 @@ test('values for clients keep the text of their signer', () => {
       connectionReader(false)(claims, NOW_S, SETTINGS, null, source)
     );
   assert.equal(user, '9007199254740993');
-  const expected = '{"id":653247040368672761,"price":1.10,"big":1e400,"name":"\\u00e4 \\" x"}';
+  const expected = '{"id":653247040368672761,"price":1.10,"big":1e400,"name":"ä \\" x"}';
   assert.equal(String(info), expected);
   const data = [...subscriptions].map(([channel, { data }]) => [channel, data && String(data)]);
   assert.deepEqual(data, [

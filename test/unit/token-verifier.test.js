@@ -457,12 +457,18 @@ test('an integer sub is the user of its digits', async () => {
   }
 });
 
-test('info keeps the numbers and escapes of its signer', async () => {
+test('info keeps the numbers of its signer, in the shortest form', async () => {
   const { verifier } = await build();
-  const info = '{"id":653247040368672761,"price":1.10,"big":1e400,"a":"\\u00e4 : , x"}';
-  const spaced = info.replaceAll(',"', ' ,\n "');
-  const text = `{"sub":"a","iat":${nowS},"exp":${nowS + 60},"\\u0069nfo":${spaced}}`;
-  assert.equal(String((await verifier.verify(rawToken(HEADER, text))).info), info);
+  const numbers = '"id":653247040368672761,"price":1.10,"big":1e400';
+  const infoOf = async (/** @type {string} */ json) => {
+    const text = `{"sub":"a","iat":${nowS},"exp":${nowS + 60},"\\u0069nfo":${json}}`;
+    return String((await verifier.verify(rawToken(HEADER, text))).info);
+  };
+  const spaced = `{ ${numbers.replaceAll(',', ' ,\n ')} , "a" : "\\u00e4 : , \\" \\ud800" }`;
+  assert.equal(await infoOf(spaced), `{${numbers},"a":"ä : , \\" \\ud800"}`);
+  // As PHP writes it. Its limit is one of the shortest form.
+  const escaped = `"${'\\u0434'.repeat(500)}"`;
+  assert.equal(await infoOf(escaped), `"${'д'.repeat(500)}"`);
 });
 
 test('a token that is not valid yet is refused for now, up to 5 minutes ahead', async () => {

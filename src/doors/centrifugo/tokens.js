@@ -122,7 +122,11 @@ function readCommon(claims, nowS, settings, isLenient, mayBeAnonymous = isLenien
   if (user === '' && !mayBeAnonymous)
     throw claimFault('sub', 'it is missing or empty, and FANFARE_CENTRIFUGO_TOKENS is strict');
   const tokenId = readTokenId(claims);
-  if (readApp(claims, settings.apps ?? null) !== null) throw new TokenError('app');
+  if (readApp(claims, settings.apps ?? null) !== null)
+    throw new TokenError('app', {
+      claim: 'app',
+      why: 'the token is for an app, and the channels of this door are native rooms',
+    });
   const endS = Math.ceil(readTime(claims, 'expire_at') ?? exp ?? 0);
   const common = {
     user,
