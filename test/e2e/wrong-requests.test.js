@@ -2,12 +2,14 @@
 // whole answer, read by a person: it names the cause, the bound and the setting, or what to do.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { describe, test } from 'node:test';
+import { WebSocket } from 'ws';
 import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connect } from '../helpers/clients.js';
 import { shared } from '../helpers/shared.js';
-import { SECRET, token } from '../helpers/tokens.js';
+import { OTHER_SECRET, SECRET, token } from '../helpers/tokens.js';
 
 const OPTIONS = { timeout: 60_000 };
 const KEY = newSecret();
@@ -21,6 +23,7 @@ const start = shared((owner) =>
     FANFARE_LIMITS: 'off,rooms=enforce',
     WORKERS: '1',
     JWT_SECRET: SECRET,
+    FANFARE_TOKEN_REASONS: 'on',
     API_KEYS: `web ${KEY} all; reader ${READER} rooms,presence rooms=chat.*; app ${APP_KEY} all app=1`,
     FANFARE_PUSHER_APP_ID: '1',
     FANFARE_PUSHER_APP_KEY: 'key',
@@ -637,4 +640,107 @@ describe('a WebSocket tells a developer', () => {
       'Room limit reached: 128 for a connection (FANFARE_MAX_ROOMS_PER_CONNECTION).',
     );
   });
+});
+
+const NOW_S = Math.floor(Date.now() / 1000);
+
+/** With FANFARE_TOKEN_REASONS, as on a terminal. @type {[what: string, token: string, message: string][]} */
+const TOKENS = [
+  [
+    'none',
+    '',
+    'A token is missing: send it as Authorization: Bearer <token>, or as the parameter token.',
+  ],
+  [
+    'no JWT',
+    'abc',
+    'The token is not valid: it is not a JWT (three parts of base64url, the first two JSON objects).',
+  ],
+  [
+    'another secret',
+    token({}, OTHER_SECRET),
+    'The token is not valid: it was not signed with a configured key.',
+  ],
+  [
+    'no sub',
+    token({ sub: undefined }),
+    'The token is not valid: claim sub: it is missing or empty.',
+  ],
+  [
+    'a sub that is a list',
+    token({ sub: ['ann'] }),
+    'The token is not valid: claim sub: it is neither a string nor an integer.',
+  ],
+  ['no exp', token({ exp: undefined }), 'The token is not valid: claim exp: it is missing.'],
+  ['no iat', token({ iat: undefined }), 'The token is not valid: claim iat: it is missing.'],
+  [
+    'an exp in milliseconds',
+    token({ exp: Date.now() + 60_000 }),
+    'The token is not valid: exp is N s after iat (milliseconds? JWT has seconds), JWT_MAX_LIFETIME_S permits 604800.',
+  ],
+  [
+    'ten years',
+    token({ exp: NOW_S + 315_360_000 }),
+    'The token is not valid: exp is N s after iat, JWT_MAX_LIFETIME_S permits 604800.',
+  ],
+  [
+    'an exp that has passed',
+    token({ iat: NOW_S - 7200, exp: NOW_S - 3600 }),
+    'The token has expired: exp passed N s ago.',
+  ],
+  [
+    'rooms as a list',
+    token({ rooms: ['a'] }),
+    'The token is not valid: claim rooms: it is not an object with lists of up to 100 room patterns: join, publish, presence, history.',
+  ],
+];
+
+describe('a refused token names its fault', () => {
+  for (const [what, text, message] of TOKENS)
+    test(what, OPTIONS, async () => {
+      const { port } = await start();
+      const url = `http://127.0.0.1:${port}/sse?room=chat.1${text && `&token=${text}`}`;
+      const response = await fetch(url, { headers: { Accept: 'application/json' } });
+      const answer = /** @type {{message: string}} */ (await response.json());
+      const told = answer.message.replace(/\d+ s (ago|after)/, 'N s $1');
+      assert.deepEqual([response.status, told], [401, message]);
+    });
+});
+
+/** @type {[what: string, path: string, headers: Record<string, string>, status: number, message: string][]} */
+const HANDSHAKES = [
+  ['another path', '/socket', {}, 404, 'Not found. WebSockets are at /ws.'],
+  [
+    'the path of Socket.IO',
+    '/socket.io/?EIO=4&transport=websocket',
+    {},
+    404,
+    'This server does not speak Socket.IO. docs/migration.md says how to move a Socket.IO application.',
+  ],
+  [
+    "Centrifugo's path, with its door off",
+    '/connection/websocket',
+    {},
+    404,
+    "Centrifugo's protocol is off: set FANFARE_CENTRIFUGO=on.",
+  ],
+  [
+    'another origin',
+    '/ws',
+    { Origin: 'https://bad.example' },
+    403,
+    'This origin is not allowed (ALLOWED_ORIGINS).',
+  ],
+];
+
+describe('a refused handshake names its fault', () => {
+  for (const [what, path, headers, status, message] of HANDSHAKES)
+    test(what, OPTIONS, async () => {
+      const { port } = await start();
+      const socket = new WebSocket(`ws://127.0.0.1:${port}${path}`, { headers });
+      socket.on('error', () => {});
+      const [, response] = await once(socket, 'unexpected-response');
+      const { message: text } = JSON.parse(String(Buffer.concat(await response.toArray())));
+      assert.deepEqual([response.statusCode, text], [status, message]);
+    });
 });
