@@ -8,14 +8,14 @@ export class BlobError extends Error {
   /**
    * @param {BlobCode} code @param {string} message without a URL's query and without credentials
    * @param {unknown} [cause]
-   * @param {{explanation?: string}} [options] `explanation`: for the client, if the bucket is not
-   *   the cause
+   * @param {{explanation?: string}} [options] `explanation`: for the client; undefined: the bucket is
+   *   the cause, or the code says it all
    */
-  constructor(code, message, cause, { explanation = BUCKET_DOWN } = {}) {
+  constructor(code, message, cause, { explanation } = {}) {
     super(message, { cause });
     this.name = 'BlobError';
     this.code = code;
     /** For the client; undefined: the code says it all. */
-    this.explanation = code === 'UNAVAILABLE' ? explanation : undefined;
+    this.explanation = explanation ?? (code === 'UNAVAILABLE' ? BUCKET_DOWN : undefined);
   }
 }

@@ -1,6 +1,7 @@
 // metered-body.js: counts and hashes the bytes of a body on their way into the bucket.
 
 import { createHash } from 'node:crypto';
+import { sizeText } from '../protocol/refusal.js';
 import { BlobError } from './blob-error.js';
 
 /** @implements {AsyncIterable<Buffer>} */
@@ -25,8 +26,10 @@ export class MeteredBody {
     try {
       for await (const part of this.source) {
         this.bytes += part.length;
-        if (this.bytes > this.maxBytes)
-          throw new BlobError('PAYLOAD_TOO_LARGE', 'the body is larger than the limit');
+        if (this.bytes > this.maxBytes) {
+          const explanation = sizeText('The body', null, this.maxBytes, 'FANFARE_BLOB_MAX_BYTES');
+          throw new BlobError('PAYLOAD_TOO_LARGE', explanation, undefined, { explanation });
+        }
         this.#hash.update(part);
         yield part;
       }

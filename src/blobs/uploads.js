@@ -8,6 +8,7 @@
 // block other requests.
 
 import { createHash } from 'node:crypto';
+import { sizeText } from '../protocol/refusal.js';
 import { BlobError } from './blob-error.js';
 import { MeteredBody } from './metered-body.js';
 import { announcedBy, newKey, newUploadKey } from './object-keys.js';
@@ -172,8 +173,9 @@ export class Uploads {
 
   /** @param {number} bytes */
   #checkSize(bytes) {
-    if (bytes > this.maxBytes)
-      throw new BlobError('PAYLOAD_TOO_LARGE', 'the payload is larger than the limit');
+    if (bytes <= this.maxBytes) return;
+    const explanation = sizeText('The payload', bytes, this.maxBytes, 'FANFARE_BLOB_MAX_BYTES');
+    throw new BlobError('PAYLOAD_TOO_LARGE', explanation, undefined, { explanation });
   }
 
   /** @param {Claim} claim */

@@ -10,7 +10,7 @@
 
 import { createAddressResolver } from '../../admission/address.js';
 import { createOriginCheck } from '../../admission/origin.js';
-import { refusal, toHttp } from '../../protocol/refusal.js';
+import { numberText, refusal, toHttp } from '../../protocol/refusal.js';
 import { createCorsHeaders, preflightAnswer } from '../../transport/cors.js';
 import { Crowd } from '../../transport/crowd.js';
 import { respond } from '../../transport/http-answers.js';
@@ -188,7 +188,10 @@ export class Emulation {
 }
 
 const NO_COMMANDS = refusal('bad_request', 'The body must have session, node and data.');
-const TOO_LARGE = refusal('BODY_TOO_LARGE');
+const TOO_LARGE = refusal(
+  'BODY_TOO_LARGE',
+  `The body is over the limit of ${numberText(MAX_BODY_BYTES)} bytes.`,
+);
 
 /** @param {Call} call @param {ServerResponse} response @param {Answer} answer */
 function send({ isLast }, response, { status, headers, body }) {

@@ -74,7 +74,12 @@ export class ClientEvents {
       );
     const sent = readEvent(app, message);
     if (event.length > app.maxEventNameLength)
-      return this.#refuse(connection, 'MESSAGE_TOO_LARGE', 4301, 'The event name is too long.');
+      return this.#refuse(
+        connection,
+        'MESSAGE_TOO_LARGE',
+        4301,
+        `The event name is longer than the allowed ${app.maxEventNameLength} characters.`,
+      );
     if (Buffer.byteLength(sent.data) > app.maxEventBytes)
       return this.#refuse(
         connection,

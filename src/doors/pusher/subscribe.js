@@ -37,7 +37,11 @@ const limitReached = (status, error) => ({ type: 'LimitReached', status, error }
 const UNAUTHORIZED = authError('The connection is unauthorized.');
 const NOT_PUBLIC = authError('The "publicRooms" of this app do not name this channel.');
 const INVALID_MEMBER = authError('Invalid presence information');
-const TOO_MANY = limitReached(4100, 'Too many channels.');
+const TOO_MANY = limitReached(4100, 'Too many channels (FANFARE_MAX_ROOMS_PER_CONNECTION).');
+const HAS_STATE = limitReached(
+  4100,
+  'The channel is a room with state (FANFARE_STATE), which only native clients can join.',
+);
 /** Of a channel without a cache. */
 const NO_READ = Object.freeze({ isFree: true, wait: 0 });
 const UNAVAILABLE = { type: 'Unavailable', status: 503, error: 'The server is unavailable.' };
@@ -91,7 +95,7 @@ export class Subscriptions {
     const member = kind.isPresence ? memberOf(client, data) : null;
     if (member !== null && 'type' in member) return refuse(member);
     // Messages of rooms with state have keys, and Pusher's have none.
-    if (this.services.scheduler.hasState(name)) return refuse(TOO_MANY);
+    if (this.services.scheduler.hasState(name)) return refuse(HAS_STATE);
     this.#ask(connection, client, { channel, name, kind, member }, 0);
   };
 
@@ -278,7 +282,11 @@ function memberOf({ app, user: signedIn }, data) {
   const user = typeof id === 'string' ? id : typeof id === 'number' ? source : '';
   if (user === '') return INVALID_MEMBER;
   const info = parsed.sourceOf('user_info') ?? null;
-  if (user.length > MAX_USER_LENGTH) return limitReached(4301, 'The user_id is too long.');
+  if (user.length > MAX_USER_LENGTH)
+    return limitReached(
+      4301,
+      `The user_id is longer than the allowed ${MAX_USER_LENGTH} characters.`,
+    );
   return newMember(app, user, source, info);
 }
 
