@@ -454,6 +454,33 @@ test('redis: a lane without a mark is a loss if the first lane has one; without 
   ]);
 });
 
+test('redis: another replication ID is a loss, unless the primary has only got its first replica', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const redis = await startRedis(t);
+  const { queue } = await lanesOn(t, redis.settings);
+  const fence = await take(queue, LANE);
+  const idOf = async () => /master_replid:(\w+)/.exec(await redis.cli('INFO', 'replication'))?.[1];
+  const first = await idOf();
+  const replica = await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${redis.port}`] });
+  await eventually(async () =>
+    (await replica.cli('INFO', 'replication')).includes('master_link_status:up'),
+  );
+  assert.notEqual(await idOf(), first);
+  assert.equal(await queue.renew(LANE, fence), true);
+  assert.equal((await queue.lost(LANE)).count, 0);
+  // It was a replica meanwhile, so it has a second ID.
+  await redis.cli('REPLICAOF', '127.0.0.1', '1');
+  await redis.cli('REPLICAOF', 'NO', 'ONE');
+  await eventually(() =>
+    queue.renew(LANE, fence).then(
+      () => true,
+      () => false,
+    ),
+  );
+  assert.equal((await queue.lost(LANE)).count, 1);
+});
+
 test('redis: a courier that comes back from another Redis reports a loss', {
   timeout: TIMEOUT_MS,
 }, async (t) => {

@@ -7,9 +7,11 @@
 -- returns  the fence and the mark; the fence is 0 if another process owns the lane
 --
 -- A fence is a time or later than the last one, so a fence that Redis has lost is not used again.
--- The mark names the data of the lane: replication id:time. If the caller knows another one, or if
--- another Redis has written it, events may be missing: one is counted as lost, and the courier
--- announces a gap. Couriers that wait for the lane know the mark, too: the owner may have died.
+-- The mark names the data of the lane: replication ID:time:run_id. If the caller knows another one,
+-- or if another Redis has written it, events may be missing: one is counted as lost, and the
+-- courier announces a gap. Couriers that wait for the lane know the mark, too: the owner may have
+-- died. A primary takes another replication ID, without a second one, when it gets its first
+-- replica, and when it has had none for an hour. That is no loss. Marks of v0.2.0 have no run_id.
 --
 -- A lane without a mark that nobody knows is new, or all who knew it have ended with it. If the
 -- first lane has long had a mark, this lane has lost its data. If the first lane has none either,
@@ -35,12 +37,18 @@ if ARGV[1] == 'acquire' and owner then
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local replication = redis.pcall('INFO', 'replication')
-local id = type(replication) == 'string' and string.match(replication, 'master_replid:(%x+)') or 'none'
-local mark = was[1]
+local function read(section, name)
+  local info = redis.pcall('INFO', section)
+  return type(info) == 'string' and string.match(info, name .. ':(%x+)') or 'none'
+end
+local id, mark = read('replication', 'master_replid'), was[1]
 if not mark or string.match(mark, '^%w+') ~= id then
-  mark = string.format('%s:%.0f', id, now)
-  redis.call('HSET', state, 'mark', mark)
+  local run = read('server', 'run_id')
+  local isSame = mark and string.match(mark, '^%w+:%d+:(%w+)$') == run
+  if not isSame or not string.match(read('replication', 'master_replid2'), '^0+$') then
+    mark = string.format('%s:%.0f:%s', id, now, run)
+    redis.call('HSET', state, 'mark', mark)
+  end
 end
 if (was[1] and was[1] ~= mark) or (known ~= '' and known ~= mark) then
   redis.call('HINCRBY', state, 'lost', 1)

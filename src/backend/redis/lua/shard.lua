@@ -4,8 +4,9 @@
 -- returns  the mark: another one than before if the primary may have lost writes
 --
 -- A primary that restarts has another run_id. A replica that is promoted finds the mark of the
--- primary before it. A primary that was a replica meanwhile has another replication ID. Without
--- that, Redis replaces the ID if it has had no replica for an hour. Then there is no second ID.
+-- primary before it. A primary that was a replica meanwhile has another replication ID. Redis also
+-- replaces the ID for the first replica, and after an hour without one. Then there is no second ID,
+-- and nothing is lost.
 local function read(section, name)
   local info = redis.pcall('INFO', section)
   return type(info) == 'string' and string.match(info, name .. ':(%x+)') or 'none'
