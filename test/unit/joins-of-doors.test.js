@@ -326,17 +326,30 @@ for (const [name, way] of REPEATABLE) {
 
 test('a read is free again after the server has ended the membership', async () => {
   const built = build();
-  const { services } = built;
-  const { connection, join } = native(built);
-  const { reads } = services.commands.joins;
+  const { connection, join } = centrifugo(built);
   fill(built, 'a');
-  join(['a'], true);
-  await settle();
-  assert.equal(reads.take(connection, 'a'), false);
+  for (let i = 0; i < 3; i++) {
+    join(['a'], true);
+    await settle();
+    const room = built.hub.rooms.get('a');
+    assert.ok(room);
+    assert.equal(room.has(connection), true);
+    built.commands.joins.expel(connection, room, 'removed');
+    assert.equal(connection.roomCount, 0);
+  }
+  assert.deepEqual(built.paid, { before: [], after: [] });
+});
+
+test('free reads are counted by room, and given back one by one', () => {
+  const built = build();
+  const { connection } = native(built);
+  const { reads } = built.commands.joins;
+  assert.equal(reads.take(connection, 'a', 0), true);
+  assert.equal(reads.take(connection, 'a', 1), false);
+  assert.equal(reads.take(connection, 'b', 0), false);
+  assert.equal(reads.take(connection, 'b', 1), true);
+  assert.equal(reads.take(connection, 'c', 1), false);
   reads.giveBack(connection, 'a');
-  assert.equal(reads.take(connection, 'a'), true);
-  assert.equal(reads.take(connection, 'b'), true);
-  reads.giveBack(connection, 'a');
-  assert.equal(reads.take(connection, 'b'), false);
-  assert.equal(reads.take(connection, 'a'), true);
+  assert.equal(reads.take(connection, 'b', 2), false);
+  assert.equal(reads.take(connection, 'a', 1), true);
 });
