@@ -22,9 +22,10 @@ const CLAIM_MS = 30_000;
 const PAGE_KEYS = 500;
 /** Between two pages, so that Redis serves clients meanwhile. */
 const PAUSE_MS = 10;
+/** After the first failure. Each further one adds as much. */
 const RETRY_MS = 1000;
 /** Fewer are normal: the cluster's new map of slots is not known yet. */
-const LOGGED_FAILURES = 10;
+const LOGGED_FAILURES = 5;
 const SHARD = readScript('shard');
 
 /** @import { ClusterPrimary } from './cluster-client.js' */
@@ -81,6 +82,7 @@ export class ShardVisits {
   /** A primary may have lost writes since the last check. */
   check() {
     this.#isDue = true;
+    this.#failures = 0;
     this.#wake();
     this.#running ??= this.#run().finally(() => {
       this.#running = null;
@@ -112,7 +114,8 @@ export class ShardVisits {
         const reason = this.connection.describe(error);
         if (++this.#failures === LOGGED_FAILURES && !this.#isClosed)
           this.log.warn({ reason }, 'cannot look for users of ended sessions: trying again');
-        await this.#pause(this.retryMs);
+        // When the broker is up again, `check` ends the pause.
+        await this.#pause(Math.min(this.retryMs * this.#failures, CLAIM_MS));
       }
     }
   }
