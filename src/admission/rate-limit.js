@@ -99,8 +99,10 @@ export class RateLimiter {
   /**
    * @param {import('../config/settings.js').Config} config
    * @param {import('../observability/counters.js').Counters} counters @param {Refused} [refused]
+   * @param {(text: string) => void} [onObserved] a limit that only observes would have refused
    */
-  constructor(config, counters, refused = new Refused()) {
+  constructor(config, counters, refused = new Refused(), onObserved = () => {}) {
+    this.onObserved = onObserved;
     this.counters = counters;
     this.refused = refused;
     this.#addresses = new BucketTable(() => counters.addressesForgotten++);
@@ -181,9 +183,9 @@ export class RateLimiter {
       addressRate.take(shared, nowMs, sharedCost);
     if (personal !== null && (userMode === 'enforce' || observedHave))
       userRate.take(personal, nowMs, personalCost);
-    if (!ownHas) this.counters.observed.messages++;
-    if (!sharedHas) this.counters.observed.messages_per_ip++;
-    if (!personalHas) this.counters.observed.messages_per_user++;
+    if (!ownHas) this.#observe('messages', this.texts.connection);
+    if (!sharedHas) this.#observe('messages_per_ip', this.texts.address);
+    if (!personalHas) this.#observe('messages_per_user', this.texts.user);
     return 0;
   }
 
@@ -217,8 +219,8 @@ export class RateLimiter {
       addressRate.take(shared, nowMs, sharedCost);
     if (personal !== null && (userMode === 'enforce' || observedHave))
       userRate.take(personal, nowMs, personalCost);
-    if (sharedWait > 0) this.counters.observed.messages_per_ip++;
-    if (personalWait > 0) this.counters.observed.messages_per_user++;
+    if (sharedWait > 0) this.#observe('messages_per_ip', this.texts.address);
+    if (personalWait > 0) this.#observe('messages_per_user', this.texts.user);
     return 0;
   }
 
@@ -238,7 +240,7 @@ export class RateLimiter {
       return 0;
     }
     if (broadcastMode === 'observe') {
-      this.counters.observed.broadcasts_per_ip++;
+      this.#observe('broadcasts_per_ip', this.texts.broadcasts);
       return 0;
     }
     this.refused.add('messages', address);
@@ -300,6 +302,12 @@ export class RateLimiter {
   /** @param {Limited} connection @param {number} nowMs @returns {number} in this minute */
   refusedOf({ rate }, nowMs) {
     return rate === null || isOver(rate, nowMs) ? 0 : rate.refused;
+  }
+
+  /** @param {'messages'|'messages_per_ip'|'messages_per_user'|'broadcasts_per_ip'} limit @param {string} text */
+  #observe(limit, text) {
+    this.counters.observed[limit]++;
+    this.onObserved(text);
   }
 
   /**

@@ -7,6 +7,7 @@ import { Refused } from '../admission/refused.js';
 import { AppPlaces } from '../auth/app-places.js';
 import { Sessions } from '../auth/sessions.js';
 import { UserPlaces } from '../auth/user-places.js';
+import { RareLog } from '../observability/rare-log.js';
 import { Health } from './health.js';
 
 /** @import { UserEdges } from '../auth/sessions.js' */
@@ -86,7 +87,10 @@ export class Entry {
     this.sessions = authentication || this.hooks?.namesUsers ? this.userSessions : null;
     /** Null if neither tokens nor hooks are configured: each connection then enters the hub. */
     this.entrance = this.hooks?.entrance ?? authentication;
-    this.limiter = new RateLimiter(config, counters, refused);
+    const rareLog = new RareLog(log);
+    this.limiter = new RateLimiter(config, counters, refused, (limit) =>
+      rareLog.warn({ limit }, 'over a limit that FANFARE_LIMITS only observes', limit),
+    );
     this.health = new Health({ counters, memoryBytes, loopLag: metrics.loopLag });
     this.admission = new Admission({
       config,

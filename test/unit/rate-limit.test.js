@@ -149,6 +149,22 @@ test('an observed limit lets all messages pass and counts those it would have re
   assert.equal(counters.observed.messages_per_ip, 200);
 });
 
+test('a developer whose limits only observe is told which would have refused', () => {
+  const { config } = loadConfig({ FANFARE_LIMITS: 'observe' });
+  assert.ok(config);
+  /** @type {Set<string>} */
+  const texts = new Set();
+  const limiter = new RateLimiter(config, createCounters(), undefined, (text) => texts.add(text));
+  const connection = sender();
+  passed(700, () => limiter.admitMessage(connection, 'a', 0));
+  assert.deepEqual(
+    [...texts],
+    [
+      'Too many messages from this connection: 1,800 a minute, 300 at once (FANFARE_MESSAGES_RATE).',
+    ],
+  );
+});
+
 test('an enforced limit applies beside an observed one', () => {
   const { limiter, counters } = build({
     MESSAGES_PER_MINUTE_MODE: 'observe',
