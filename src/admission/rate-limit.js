@@ -14,6 +14,11 @@ export const MEMBERS_PER_TOKEN = 100;
 const REFUSED_WINDOW_MS = 60_000;
 /** Per table. Above it the oldest bucket is deleted, and its owner gets a full one. */
 const MAX_BUCKETS = 65_536;
+/** Free reads of a connection that returns: 512 KB, far above what clients miss on average. */
+const FREE_READ_TOKENS = 128;
+/** The bucket of free reads is full again after the time for which a replay is recent. */
+const FREE_READ_REFILL_S = 140;
+const MAX_FREE_READ_TOKENS = 1_000_000;
 /** Buckets to examine in one sweep, which takes under a millisecond. */
 const SWEEP_BUCKETS = 8192;
 
@@ -37,6 +42,8 @@ export class TokenBucket {
     this.refusedSinceMs = 0;
     /** For broadcasts of an address; null before the first. @type {{fullAt: number}|null} */
     this.broadcasts = null;
+    /** For what an address reads for free; null before the first. @type {{fullAt: number}|null} */
+    this.reads = null;
   }
 }
 
@@ -115,6 +122,11 @@ export class RateLimiter {
     this.userRate = new Rate(config.messagesPerMinutePerUser, config.messagesBurstPerUser);
     this.broadcastMode = config.broadcastsPerMinutePerIpMode;
     this.broadcastRate = new Rate(config.broadcastsPerMinutePerIp, config.broadcastsBurstPerIp);
+    const freeTokens = Math.min(
+      MAX_FREE_READ_TOKENS,
+      FREE_READ_TOKENS * config.maxConnectionsPerIp,
+    );
+    this.freeReadRate = new Rate(Math.ceil((freeTokens * 60) / FREE_READ_REFILL_S), freeTokens);
     this.frameMode = config.framesPerMinuteMode;
     this.frameRate = new Rate(config.framesPerMinute, config.framesBurst);
     this.maxRefused = config.maxRefusedMessages;
@@ -278,6 +290,23 @@ export class RateLimiter {
   }
 
   /**
+   * Takes what a connection reads for free from the allowance of its address: enough for as many
+   * connections as an address may have, which return at once after a drain. The last read may take
+   * more than is left.
+   * @param {string} address as limits count it @param {number} nowMs
+   * @param {number} bytes 0: only asks
+   * @returns {boolean} false: the allowance is used up, so the read is not free
+   */
+  takeFreeRead(address, nowMs, bytes) {
+    if (this.addressMode !== 'enforce') return true;
+    const shared = this.#addresses.of(address);
+    shared.reads ??= { fullAt: -0.5 };
+    if (!this.freeReadRate.has(shared.reads, nowMs)) return false;
+    if (bytes > 0) this.freeReadRate.owe(shared.reads, nowMs, this.freeReadRate.costOf(bytes));
+    return true;
+  }
+
+  /**
    * For a frame that is not a whole message: a control frame, an empty frame, a small fragment.
    * @param {{fullAt: number}} allowance the connection's bucket for frames
    * @param {number} nowMs @returns {boolean} false: close with 1008
@@ -292,8 +321,9 @@ export class RateLimiter {
   /** Deletes full buckets, a part at a time. Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
     this.#addresses.sweep((bucket) => {
-      const { broadcasts } = bucket;
+      const { broadcasts, reads } = bucket;
       if (broadcasts !== null && !this.broadcastRate.isFull(broadcasts, nowMs)) return false;
+      if (reads !== null && !this.freeReadRate.isFull(reads, nowMs)) return false;
       return this.addressRate.isFull(bucket, nowMs);
     });
     this.#users.sweep((bucket) => this.userRate.isFull(bucket, nowMs));

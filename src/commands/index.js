@@ -39,6 +39,8 @@ import { SessionCommands } from './session.js';
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
  *   same for a broadcast that has passed as a message
  * @property {() => string} [overRateText] names the limit that refused the last message
+ * @property {(connection: Connection, bytes: number) => boolean} takeFreeRead takes bytes that are
+ *   read for free from the address's allowance; false: it is used up. 0 only asks
  * @property {(connection: Connection, bytes: number) => void} charge counts the bytes of a reply
  *   against the connection's rate
  * @property {import('../observability/counters.js').Counters} counters

@@ -4,6 +4,7 @@
 // rooms. That must not use up the rate of their address. So a connection reads once for free in
 // each room, and never more often than it is in rooms. A client that joins and leaves in turns, or
 // joins invented rooms, pays from the second read on: a message before it, its bytes afterwards.
+// All free reads of an address have one allowance, because a connection is soon opened anew.
 
 /** @import { Connection } from '../hub/connection.js' */
 
@@ -12,9 +13,12 @@ export class JoinReads {
    * @param {object} parts
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitMessage 0 if
    *   the message passes; above 0: seconds to wait; −1: close with 4005
+   * @param {(connection: Connection, bytes: number) => boolean} parts.takeFreeRead takes bytes from
+   *   the address's allowance; false: it is used up
    */
-  constructor({ admitMessage }) {
+  constructor({ admitMessage, takeFreeRead }) {
     this.admitMessage = admitMessage;
+    this.takeFreeRead = takeFreeRead;
   }
 
   /**
@@ -53,7 +57,7 @@ export class JoinReads {
    * @returns {{isFree: boolean, wait: number}} `wait`: 0 if it may; otherwise as `admitMessage`
    */
   admit(connection, room, bytes = 0) {
-    if (this.take(connection, room)) return FREE;
+    if (this.take(connection, room) && this.takeFreeRead(connection, bytes)) return FREE;
     return { isFree: false, wait: this.admitMessage(connection, performance.now(), bytes) };
   }
 }

@@ -282,7 +282,11 @@ export class JoinCommands {
         } else if (joined.isState) connection.send(encodeJoinedState(name, joined, id));
         else connection.send(encodeJoined(name, joined, id, last > 0));
         if (joined !== null && joined.bytes > 0) {
-          const isFree = this.isResumed(joined) && this.reads.take(connection, name, roomCount);
+          const { reads } = this;
+          const isFree =
+            this.isResumed(joined) &&
+            reads.take(connection, name, roomCount) &&
+            reads.takeFreeRead(connection, joined.bytes);
           if (!isFree) this.charge(connection, joined.bytes);
         }
         this.#attend(connection, name, who);

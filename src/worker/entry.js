@@ -118,6 +118,10 @@ export class Entry {
   admitBroadcast = (connection, nowMs, bytes) =>
     this.limiter.admitBroadcast(connection, connection.address, nowMs, bytes);
 
+  /** @type {CommandParts['takeFreeRead']} */
+  takeFreeRead = ({ address }, bytes) =>
+    this.limiter.takeFreeRead(address, performance.now(), bytes);
+
   /** @type {CommandParts['charge']} */
   charge = (connection, bytes) => {
     const { address, session } = connection;
@@ -135,6 +139,12 @@ export class Entry {
 
   /** @type {CommandParts['overRateText']} */
   overRateText = () => this.limiter.exceeded;
+
+  /** What commands need of all these. */
+  get rates() {
+    const { admitMessage, admitBroadcast, overRateText, takeFreeRead, charge } = this;
+    return { admitMessage, admitBroadcast, overRateText, takeFreeRead, charge };
+  }
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {

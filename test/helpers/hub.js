@@ -43,6 +43,7 @@ export function confirmAtOnce(hub) {
  * @param {import('../../src/hub/room-users.js').PresenceStore} [parts.presence]
  * @param {(room: string) => boolean} [parts.covers] which rooms have presence
  * @param {import('../../src/commands/index.js').CommandParts['admitMessage']} [parts.admitMessage]
+ * @param {import('../../src/commands/index.js').CommandParts['takeFreeRead']} [parts.takeFreeRead]
  * @param {(connection: import('../../src/hub/connection.js').Connection, bytes: number) => void}
  *   [parts.charge]
  * @param {(connection: import('../../src/hub/connection.js').Connection, nowMs: number, bytes: number) => number}
@@ -63,6 +64,7 @@ export function buildHub({
   presence,
   covers = () => true,
   admitMessage = () => 0,
+  takeFreeRead = () => true,
   charge = () => {},
   admitBroadcast = () => 0,
   hooks = null,
@@ -127,6 +129,7 @@ export function buildHub({
     outageNotice,
     tracker,
     admitMessage,
+    takeFreeRead,
     charge,
     admitBroadcast,
     hooks,

@@ -34,15 +34,16 @@ function build(env = {}) {
   const broker = new StreamBroker();
   /** Bytes that counted as messages: before, and as a debt afterwards. */
   const paid = { before: /** @type {number[]} */ ([]), after: /** @type {number[]} */ ([]) };
-  const limits = { wait: 0 };
+  const limits = { wait: 0, hasFreeReads: true };
   const admitMessage = (/** @type {unknown} */ _, /** @type {unknown} */ __, bytes = 0) => {
     paid.before.push(bytes);
     return limits.wait;
   };
   const charge = (/** @type {unknown} */ _, /** @type {number} */ bytes) =>
     void paid.after.push(bytes);
+  const takeFreeRead = () => limits.hasFreeReads;
   const historyOf = () => ({ size: 100, ttlMs: 60_000 });
-  const parts = buildHub({ config, broker, historyOf, admitMessage, charge });
+  const parts = buildHub({ config, broker, historyOf, admitMessage, takeFreeRead, charge });
   broker.onPublication = (...args) => parts.hub.broadcast(...args);
   const services = /** @type {any} */ ({
     ...parts,
@@ -308,6 +309,16 @@ for (const [name, way] of REPEATABLE) {
     assert.equal(built.counters.errors.RATE_LIMIT_EXCEEDED, 1);
     if (isPusher) return assert.equal(transport.messages().length, before);
     assert.match(JSON.stringify(transport.messages().at(-1)), /RATE_LIMIT_EXCEEDED|111/);
+  });
+
+  test(`a first read is paid if the address has used up its free reads: ${name}`, async () => {
+    const built = build();
+    const { join } = filled(built);
+    built.limits.hasFreeReads = false;
+    join(['cache-a'], true);
+    await settle();
+    assert.equal(built.paid.before.length, way === serverSide ? 0 : 1);
+    assert.equal(built.paid.after.length, 1);
   });
 
   test(`a read in another room is paid if the connection has left the first: ${name}`, async () => {

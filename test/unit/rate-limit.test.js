@@ -648,3 +648,26 @@ test('a refusal names the limit, its bound and its setting', () => {
     'Too many messages from your address: 3,600 a minute, 600 at once (FANFARE_MESSAGES_RATE_PER_IP).',
   );
 });
+
+test('free reads of an address have one allowance, full again after 140 s', () => {
+  const { limiter, counters } = build({ MAX_CONNECTIONS_PER_IP: 2 });
+  const takes = (/** @type {string} */ address, nowMs = 0, bytes = 64 * 1024) =>
+    limiter.takeFreeRead(address, nowMs, bytes);
+  // 512 KB for each of two connections.
+  for (let i = 0; i < 16; i++) assert.equal(takes('a'), true, `${i}`);
+  assert.equal(takes('a'), false);
+  assert.equal(takes('a', 0, 0), false, 'asked');
+  assert.equal(takes('b'), true);
+  limiter.sweep(100_000);
+  assert.equal(limiter.addresses, 1, 'b is full again');
+  for (let i = 0; i < 16; i++) assert.equal(takes('a', 140_000), true);
+  assert.equal(takes('a', 140_000), false);
+  // The last one may take more than is left.
+  assert.equal(takes('c', 0, 1_000_000), true);
+  assert.equal(takes('c', 0, 1_000_000), true);
+  assert.equal(takes('c', 0, 1), false);
+  assert.equal(limiter.admitMessage(sender(), 'a', 140_000), 0, 'messages have their own');
+  assert.equal(counters.observed.messages_per_ip, 0);
+  const off = build({ LIMITS: 'messages_per_ip=off' }).limiter;
+  for (let i = 0; i < 2000; i++) assert.equal(off.takeFreeRead('a', 0, 1_000_000), true);
+});

@@ -214,7 +214,9 @@ export class Subscriptions {
   charge(connection, client, joined, isFree) {
     const { commands, charge } = this.services;
     if (joined === null || joined.bytes === 0) return;
-    if (isFree && commands.joins.isResumed(joined)) return;
+    const { joins } = commands;
+    if (isFree && joins.isResumed(joined) && joins.reads.takeFreeRead(connection, joined.bytes))
+      return;
     charge(connection, joined.bytes);
     this.connections.commandRate.charge(client, joined.bytes);
   }
