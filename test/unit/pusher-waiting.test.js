@@ -5,20 +5,27 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Client } from '../../src/doors/pusher/client.js';
 import { Quotas } from '../../src/doors/pusher/quotas.js';
+import { channelText } from '../../src/doors/pusher/signature.js';
+import { socketIdOf } from '../../src/doors/pusher/socket-id.js';
 import { Subscriptions } from '../../src/doors/pusher/subscribe.js';
 import { WaitingSubscriptions } from '../../src/doors/pusher/waiting.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { refusal } from '../../src/protocol/refusal.js';
+import { hmac } from '../helpers/pusher.js';
 
 /** @typedef {import('../../src/protocol/refusal.js').Refusal} Refusal */
 
-const APP = /** @type {any} */ ({ id: '1', maxChannelLength: 200 });
+const APP = /** @type {any} */ ({
+  ...{ id: '1', key: 'k', secrets: ['s'], maxChannelLength: 200 },
+  ...{ maxPresenceMembers: 1, maxMemberBytes: 100 },
+});
 
 /** Subscriptions with a hook, rooms and limits that the test chooses. */
 function build() {
   const state = {
     /** @type {Refusal|null} */ hook: null,
     isFull: false,
+    isChannelFull: false,
     mayEnter: true,
     asked: 0,
   };
@@ -61,21 +68,34 @@ function build() {
   };
   const subscriptions = new Subscriptions(
     /** @type {any} */ (services),
-    /** @type {any} */ ({ left() {} }),
+    /** @type {any} */ ({
+      left() {},
+      subscribe: (/** @type {any} */ { onJoined, onRefused }) => {
+        if (state.isChannelFull) onRefused('full');
+        else onJoined('{}', null);
+        return null;
+      },
+    }),
     () => {},
     () => {},
   );
   const client = new Client(APP);
   const sent = /** @type {string[]} */ ([]);
   const connection = /** @type {any} */ ({
-    isOpen: true,
+    ...{ isOpen: true, id: 'AAAAAAAA1' },
     send: (/** @type {string} */ text) => sent.push(JSON.parse(text).event),
   });
-  const message = (/** @type {string} */ event) =>
-    /** @type {any} */ ({ event, data: { channel: 'news' }, dataSource: '{"channel":"news"}' });
+  const message = (/** @type {string} */ event, data = {}) =>
+    /** @type {any} */ ({ event, data: { channel: 'news', ...data }, dataSource: '{}' });
   return {
     ...{ state, sent, connection, subscriptions },
     subscribe: () => subscriptions.subscribe(connection, client, message('pusher:subscribe')),
+    enter: (/** @type {string} */ channel) => {
+      const member = '{"user_id":"ann"}';
+      const auth = `k:${hmac('s', channelText(socketIdOf(connection.id), channel, member))}`;
+      const data = { channel, channel_data: member, auth };
+      subscriptions.subscribe(connection, client, message('pusher:subscribe', data));
+    },
     unsubscribe: () => subscriptions.unsubscribe(connection, client, message('pusher:unsubscribe')),
     later: () => subscriptions.waiting.sweep(performance.now() + 60_000),
   };
@@ -108,6 +128,17 @@ for (const [name, begin, end] of /** @type {const} */ ([
     later();
     assert.equal(state.asked, 3);
   });
+
+test('a full presence channel is told once, and entered when a member has left', () => {
+  const { state, sent, enter, later, subscriptions } = build();
+  state.isChannelFull = true;
+  enter('presence-a');
+  later();
+  assert.deepEqual([sent, subscriptions.waiting.size], [[ERROR], 1]);
+  state.isChannelFull = false;
+  later();
+  assert.deepEqual([sent, subscriptions.waiting.size], [[ERROR, SUCCEEDED], 0]);
+});
 
 test('what does not pass is answered at once: a denial, and too many channels', () => {
   const { state, sent, subscribe, subscriptions } = build();
@@ -159,7 +190,14 @@ test('attempts come after a random time of 2 to 4 s, then up to twice as long, a
   }
 });
 
-test('a sweep has a bound, and so have all that wait', () => {
+test('a sweep has a bound, and so have all that wait, and those of a connection', () => {
+  const one = new WaitingSubscriptions();
+  const single = /** @type {any} */ ({});
+  for (let i = 0; i < 128; i++) assert.ok(one.add(single, `c${i}`, 0, () => {}));
+  assert.equal(
+    one.add(single, 'more', 0, () => {}),
+    false,
+  );
   const waiting = new WaitingSubscriptions();
   const connections = /** @type {any[]} */ (Array.from({ length: 20_000 }, () => ({})));
   let tries = 0;

@@ -25,7 +25,14 @@ const CACHE_READ_BYTES = 40_960;
 
 /** Why a subscription is refused. @typedef {{type: string, status: number, error: string}} Refused */
 
-/** A subscription. @typedef {{channel: string, name: string, kind: Readonly<Kind>, member: Member|null}} Wanted */
+/**
+ * A subscription that is not answered yet.
+ * @typedef {object} Wanted
+ * @property {string} channel @property {string} name of its room @property {Readonly<Kind>} kind
+ * @property {Member|null} member null: no presence channel
+ * @property {number} attempt how often it was postponed
+ * @property {boolean} isTold does the client know that the channel is full?
+ */
 
 /** In a presence channel. @typedef {{user: string, info: Buffer|null, member: Buffer}} Member */
 
@@ -96,15 +103,15 @@ export class Subscriptions {
     if (member !== null && 'type' in member) return refuse(member);
     // Messages of rooms with state have keys, and Pusher's have none.
     if (this.services.scheduler.hasState(name)) return refuse(HAS_STATE);
-    this.#ask(connection, client, { channel, name, kind, member }, 0);
+    const wanted = { channel, name, kind, member, attempt: 0, isTold: false };
+    this.#ask(connection, client, wanted);
   };
 
   /**
    * Asks the hook, then enters the channel.
    * @param {Connection} connection @param {Client} client @param {Wanted} wanted
-   * @param {number} attempt from 0
    */
-  #ask(connection, client, wanted, attempt) {
+  #ask(connection, client, wanted) {
     const { channel, name, kind } = wanted;
     const { joins } = this.services.commands;
     joins.ask(connection, name, (refusal) => {
@@ -112,9 +119,9 @@ export class Subscriptions {
       if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
       if (refusal?.code === 'DENIED')
         return this.#refuse(connection, channel, authError(refusal.message));
-      if (refusal !== null) return this.#postpone(connection, client, wanted, attempt);
+      if (refusal !== null) return this.#postpone(connection, client, wanted);
       if (!joins.mayEnterAnother(connection)) return this.#refuse(connection, channel, TOO_MANY);
-      if (joins.isFull(name)) return this.#postpone(connection, client, wanted, attempt);
+      if (joins.isFull(name)) return this.#postpone(connection, client, wanted);
       // A cache channel sends its last event, or asks the application for one by a webhook.
       const { isFree, wait } = kind.isCache
         ? joins.reads.admit(connection, name, CACHE_READ_BYTES)
@@ -122,7 +129,7 @@ export class Subscriptions {
       if (wait < 0) return this.services.commands.replies.overRate(connection, undefined, wait);
       if (wait > 0) {
         this.services.counters.errors.RATE_LIMIT_EXCEEDED++;
-        return this.#postpone(connection, client, wanted, attempt);
+        return this.#postpone(connection, client, wanted);
       }
       if (kind.isPrivate) this.onAuthorized(connection);
       this.#enter(connection, client, wanted, isFree);
@@ -130,14 +137,25 @@ export class Subscriptions {
   }
 
   /**
+   * A presence channel has no place now. The application may show that; the client enters when a
+   * member leaves.
+   * @param {Connection} connection @param {Client} client @param {Wanted} wanted
+   */
+  #full(connection, client, wanted) {
+    const text = `The channel has the most members allowed (${client.app.maxPresenceMembers}).`;
+    if (!wanted.isTold) this.#refuse(connection, wanted.channel, limitReached(4100, text));
+    wanted.isTold = true;
+    this.#postpone(connection, client, wanted);
+  }
+
+  /**
    * Asks again later. What refused it passes.
    * @param {Connection} connection @param {Client} client @param {Wanted} wanted
-   * @param {number} attempt the one that failed
    */
-  #postpone(connection, client, wanted, attempt) {
-    const again = () => this.#ask(connection, client, wanted, attempt + 1);
+  #postpone(connection, client, wanted) {
+    const again = () => this.#ask(connection, client, wanted);
     if (!connection.isOpen) return;
-    if (!this.waiting.add(connection, wanted.channel, attempt, again))
+    if (!this.waiting.add(connection, wanted.channel, wanted.attempt++, again))
       this.#refuse(connection, wanted.channel, UNAVAILABLE);
   }
 
@@ -155,7 +173,8 @@ export class Subscriptions {
    * @param {Connection} connection @param {Client} client @param {Wanted} wanted
    * @param {boolean} isFree does it cost nothing to read?
    */
-  #enter(connection, { app }, { channel, name, kind, member }, isFree) {
+  #enter(connection, client, wanted, isFree) {
+    const { channel, name, kind, member } = wanted;
     const { hub, commands, charge } = this.services;
     const last = kind.isCache ? 1 : 0;
     const onJoined = (/** @type {string} */ data, /** @type {Joined|null} */ joined) => {
@@ -173,7 +192,7 @@ export class Subscriptions {
       });
       answered = hub.rooms.get(name)?.joining(connection) ?? null;
     } else {
-      const { maxPresenceMembers: max } = app;
+      const { maxPresenceMembers: max } = client.app;
       answered = this.presence.subscribe({
         connection,
         room: name,
@@ -181,14 +200,10 @@ export class Subscriptions {
         max,
         last,
         onJoined,
-        onRefused: (reason) =>
-          this.#refuse(
-            connection,
-            channel,
-            reason === 'full'
-              ? limitReached(4100, `The channel has the most members allowed (${max}).`)
-              : UNAVAILABLE,
-          ),
+        onRefused: (reason) => {
+          if (reason === 'full') this.#full(connection, client, wanted);
+          else this.#refuse(connection, channel, UNAVAILABLE);
+        },
       });
     }
     // Later messages of the client wait, so an unsubscribe takes effect after the reply.

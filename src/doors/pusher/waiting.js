@@ -1,5 +1,6 @@
 // waiting.js: subscriptions that the server asks for again, because what refused them passes: a
-// hook has failed, too many reads wait, or the address is over its rate.
+// hook has failed, too many reads wait, the address is over its rate, or a presence channel is
+// full.
 //
 // Pusher clients send a subscription once in a connection. After `pusher:subscription_error` the
 // channel stays dead until the next one, but they wait for `pusher_internal:subscription_succeeded`
@@ -11,6 +12,8 @@ const FIRST_MS = 4000;
 const LONGEST_MS = 30_000;
 /** Of all connections of the worker. What is more is refused, and its connection closed later. */
 const MAX_WAITING = 20_000;
+/** Of one connection. */
+const MAX_OF_CONNECTION = 128;
 /** Attempts in one sweep. */
 const MAX_PER_SWEEP = 500;
 
@@ -37,10 +40,10 @@ export class WaitingSubscriptions {
    * @returns {boolean} false: too many wait
    */
   add(connection, channel, attempt, again) {
-    if (this.#size >= MAX_WAITING) return false;
     const longestMs = Math.min(LONGEST_MS, FIRST_MS * 2 ** attempt);
     const dueMs = performance.now() + (0.5 + this.random() / 2) * longestMs;
     const channels = this.#waiting.get(connection) ?? new Map();
+    if (this.#size >= MAX_WAITING || channels.size >= MAX_OF_CONNECTION) return false;
     this.#waiting.set(connection, channels);
     channels.set(channel, { dueMs, again });
     this.#size++;
