@@ -68,7 +68,7 @@ const OTHERS = /** @type {const} */ ([
   { field: 'secret', allowed: '1 to 256 characters', meaning: 'Signs channels, users, requests and webhooks.' },
   { field: 'secrets', allowed: '1 to 4', meaning: 'Several secrets, instead of `secret`: the first signs, all are accepted.' },
   { field: 'preset', value: 'strict', allowed: 'strict, soketi', meaning: 'Whose defaults apply: those of Pusher (`strict`) or of soketi.' },
-  { field: 'origins', value: '[]', allowed: 'up to 100', meaning: 'Origins whose pages may use the app, of those that `ALLOWED_ORIGINS` admits. Empty: all of these.' },
+  { field: 'origins', value: '[]', allowed: 'up to 100', meaning: 'Origins whose pages may use the app (`https://*.shop.example` for one label), of those that `ALLOWED_ORIGINS` admits. Empty: all of these.' },
   { field: 'clientEventData', value: 'string', allowed: 'string, asSent', meaning: 'Whether `data` of a client event is relayed as a string, as Pusher does, or as the client sent it.' },
   { field: 'history', value: '[]', allowed: 'up to 20', meaning: 'Rooms of the app with [history](history-and-recovery.md), each as `chat.*=100/300s`. A reload cannot change it.' },
   { field: 'presence', value: '[]', allowed: 'up to 20', meaning: 'Rooms of the app with presence, each as `chat.*`; `presence-…` has it anyway. A reload cannot change it.' },
