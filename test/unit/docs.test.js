@@ -67,6 +67,22 @@ test('the map in src/README.md has each folder with its files, and no others', (
   for (const [, name] of text.matchAll(/`([\w-]+\.js)`/g)) assert.ok(names.includes(name), name);
 });
 
+test('the pictures of the console show its navigation; `node test/console-pictures.js` makes them', () => {
+  const { navigation, pictures } = JSON.parse(read('docs/images/console.json'));
+  const places = read('src/console/page/main.js').split('const PLACES = [')[1].split('\n];')[0];
+  assert.deepEqual(
+    navigation,
+    [...places.matchAll(/\btitle: '(\w+)'/g)].map(([, title]) => title),
+  );
+  const taken = readdirSync(`${root}docs/images`).filter((name) => /^console-.*png$/.test(name));
+  assert.deepEqual(taken.sort(), pictures);
+  const shown = [...read('README.md').matchAll(/images\/(console-[\w-]+\.png)/g)];
+  assert.deepEqual(
+    shown.filter(([, name]) => !pictures.includes(name)),
+    [],
+  );
+});
+
 test('npm lists at most 20 scripts', () => {
   assert.ok(Object.keys(manifest.scripts).length <= 20);
 });
