@@ -126,7 +126,7 @@ const PERSONS = {
 };
 
 /** Of a token that is revoked, and of a user with too many connections. */
-const REFUSALS = new Set(['INVALID_TOKEN', 'PERMISSION_DENIED']);
+const REFUSALS = new Set(['INVALID_TOKEN', 'PERMISSION_DENIED', 'CONNECTION_LIMIT']);
 
 /** Knows no positions: each of its joins asks for the newest messages, and live ones follow. */
 export class Visitor extends RecoveringClient {
