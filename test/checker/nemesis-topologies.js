@@ -105,9 +105,10 @@ export const NEMESES_OF_TOPOLOGIES = Object.freeze({
     on: 'cluster',
     async inflict({ random, workload, nodes, store: { cluster } }) {
       if (cluster === undefined) throw new Error('needs a cluster');
-      const shards = await cluster.shards();
-      const whole = shards.filter(({ replicas }) => replicas.length > 0);
-      const { primary, replicas, ranges } = random.pick(whole);
+      const whole = async () =>
+        (await cluster.shards()).filter(({ replicas }) => replicas.length > 0);
+      await until(async () => (await whole()).length > 0, RETURN_MS, 'a replica');
+      const { primary, replicas, ranges } = random.pick(await whole());
       const [replica] = replicas;
       await until(() => follows(replica), RETURN_MS, 'a replica');
       await cluster.cutOff(primary, replica);

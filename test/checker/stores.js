@@ -20,7 +20,7 @@ export async function sentinelStore(t) {
 }
 
 /**
- * @param {Lifetime} t @param {{hasReplicas?: boolean}} [options]
+ * @param {Lifetime} t @param {{hasReplicas?: boolean, failsOver?: boolean}} [options]
  * @returns {Promise<Store & {cluster: import('../helpers/redis-cluster.js').Cluster}>}
  */
 export async function clusterStore(t, options) {

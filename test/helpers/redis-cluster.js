@@ -15,9 +15,13 @@ const SLOTS = 16_384;
  * @param {{after: (fn: () => unknown) => void}} t
  * @param {object} [options]
  * @param {boolean} [options.hasReplicas] one for each primary
+ * @param {boolean} [options.failsOver] otherwise only the test promotes replicas
  * @param {number} [options.nodeTimeoutMs] of silence until a node is called failed
  */
-export async function startCluster(t, { hasReplicas = false, nodeTimeoutMs = 1500 } = {}) {
+export async function startCluster(
+  t,
+  { hasReplicas = false, failsOver = true, nodeTimeoutMs = 1500 } = {},
+) {
   const start = async () =>
     startRedis(t, {
       args: [
@@ -25,6 +29,7 @@ export async function startCluster(t, { hasReplicas = false, nodeTimeoutMs = 150
         ...['--cluster-node-timeout', `${nodeTimeoutMs}`],
         // Without it the loss of one shard is the loss of all.
         ...['--cluster-require-full-coverage', 'no'],
+        ...(failsOver ? [] : ['--cluster-replica-no-failover', 'yes']),
       ],
     });
   const nodes = await Promise.all(
@@ -158,7 +163,7 @@ export class Cluster {
     const byId = new Map([...this.ids].map(([node, id]) => [id, node]));
     const text = await this.#ask('CLUSTER', 'NODES');
     const lines = text.split('\n').map((line) => line.trim().split(' '));
-    const isAlive = (/** @type {string} */ flags) => !/fail|noaddr|handshake/.test(flags);
+    const isAlive = (/** @type {string} */ flags) => !/\b(?:fail|noaddr|handshake)\b/.test(flags);
     const nodeOf = (/** @type {string} */ id) => /** @type {RedisServer} */ (byId.get(id));
     return lines.flatMap(([id, , flags, , , , , , ...slots]) => {
       if (!/master/.test(flags) || !isAlive(flags) || slots.length === 0) return [];
