@@ -85,10 +85,9 @@ function refusalOf(url, { status, headers }, answer) {
     return new Failure(EXIT.unavailable, `cannot reach ${url} (status ${status})`);
   if (!isRefusal) return unexpected(url, `status ${status}`);
   const code = status === 401 ? 'UNAUTHORIZED' : error;
-  const failure = Failure.ofCode(code, `${message} (${status} ${error})`);
   const seconds = Number(headers.get('retry-after') ?? Number.NaN);
-  if (seconds >= 0) failure.retryAfterMs = seconds * 1000;
-  return failure;
+  const retryAfterMs = seconds >= 0 ? seconds * 1000 : undefined;
+  return Failure.ofCode(code, `${message} (${status} ${error})`, retryAfterMs);
 }
 
 /** @param {string} text @returns {unknown} */

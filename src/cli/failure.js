@@ -25,22 +25,22 @@ const CODES = new Map([
 ]);
 
 export class Failure extends Error {
-  /** The server's advice for a repetition. @type {number|undefined} */
-  retryAfterMs;
-
   /**
    * @param {number} exitCode @param {string} message
    * @param {string} [code] of the HTTP API or the protocol, if the server has refused
+   * @param {number} [retryAfterMs]
    */
-  constructor(exitCode, message, code = '') {
+  constructor(exitCode, message, code = '', retryAfterMs = undefined) {
     super(message);
     this.exitCode = exitCode;
     this.code = code;
+    /** The server's advice for a repetition. */
+    this.retryAfterMs = retryAfterMs;
   }
 
-  /** @param {string} code @param {string} message */
-  static ofCode(code, message) {
-    return new Failure(CODES.get(code) ?? EXIT.failed, message, code);
+  /** @param {string} code @param {string} message @param {number} [retryAfterMs] */
+  static ofCode(code, message, retryAfterMs) {
+    return new Failure(CODES.get(code) ?? EXIT.failed, message, code, retryAfterMs);
   }
 
   /** @param {unknown} error @returns {Failure} */
@@ -50,6 +50,6 @@ export class Failure extends Error {
       /** @type {Error & {code?: unknown, retryAfterMs?: number}} */ (error);
     // Errors of the client library have sentences; any other is a fault of the command.
     if (name !== 'FanfareError') throw error;
-    return Object.assign(Failure.ofCode(String(code), message), { retryAfterMs });
+    return Failure.ofCode(String(code), message, retryAfterMs);
   }
 }

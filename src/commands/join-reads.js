@@ -28,16 +28,7 @@ export class JoinReads {
    * @returns {boolean} false: it has been taken, or the connection has left rooms in which it read
    */
   take(connection, room, roomCount = connection.roomCount) {
-    const { freeReads } = connection;
-    if (freeReads === null) connection.freeReads = room;
-    else if (typeof freeReads === 'string') {
-      if (freeReads === room || roomCount < 1) return false;
-      connection.freeReads = new Set([freeReads, room]);
-    } else {
-      if (freeReads.has(room) || roomCount < freeReads.size) return false;
-      freeReads.add(room);
-    }
-    return true;
+    return connection.readFree(room, roomCount);
   }
 
   /**
@@ -45,9 +36,7 @@ export class JoinReads {
    * @param {Connection} connection @param {string} room
    */
   giveBack(connection, room) {
-    const { freeReads } = connection;
-    if (freeReads === room) connection.freeReads = null;
-    else if (typeof freeReads !== 'string') freeReads?.delete(room);
+    connection.forgetFreeRead(room);
   }
 
   /**

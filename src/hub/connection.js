@@ -92,6 +92,30 @@ export class Connection {
     this.freeReads = null;
   }
 
+  /**
+   * Marks a room as read for free, once, and in no more rooms than the connection is in.
+   * @param {string} room @param {number} roomCount of the connection when it asked
+   * @returns {boolean} false: the read is not free
+   */
+  readFree(room, roomCount) {
+    const { freeReads } = this;
+    if (freeReads === null) this.freeReads = room;
+    else if (typeof freeReads === 'string') {
+      if (freeReads === room || roomCount < 1) return false;
+      this.freeReads = new Set([freeReads, room]);
+    } else {
+      if (freeReads.has(room) || roomCount < freeReads.size) return false;
+      freeReads.add(room);
+    }
+    return true;
+  }
+
+  /** The next read of the room may be free again. @param {string} room */
+  forgetFreeRead(room) {
+    if (this.freeReads === room) this.freeReads = null;
+    else if (typeof this.freeReads !== 'string') this.freeReads?.delete(room);
+  }
+
   /** Unique across all servers: a random prefix of the process, then `number`. ASCII, JSON-safe. */
   get id() {
     if (this._id === '') this._id = PREFIX + this.number.toString(36);
