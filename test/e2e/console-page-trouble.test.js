@@ -146,19 +146,19 @@ test(
     const figures = page.locator('.figures');
     const figure = (/** @type {string} */ name) =>
       figures.locator('div', { has: page.getByText(name, { exact: true }) }).locator('dd');
-    await figure('Workers ready').filter({ hasText: '4 of 4' }).waitFor();
-    assert.equal(await figure('Connections').textContent(), '30');
+    await figure('Workers ready').filter({ hasText: '4 of 4' }).waitFor(SLOW);
+    await figure('Connections').filter({ hasText: /^30$/ }).waitFor(SLOW);
     await page.getByRole('heading', { name: 'Last 15 minutes of web-1 this server' }).waitFor();
     await page.getByRole('button', { name: 'web-number-two' }).click();
-    await figure('Workers ready').filter({ hasText: '2 of 2' }).waitFor();
-    assert.equal(await figure('Connections').textContent(), '0');
+    await figure('Workers ready').filter({ hasText: '2 of 2' }).waitFor(SLOW);
+    await figure('Connections').filter({ hasText: /^0$/ }).waitFor(SLOW);
     await page.getByText('Those of web-number-two are on its own operations port.').waitFor();
     // Refusals of the other server, which the charts of this one do not have.
     await page.getByRole('button', { name: 'All servers' }).click();
     await disturb({ crowd: [], server: second });
     await figure('Refused in 1 min')
       .filter({ hasText: /^[1-9]/ })
-      .waitFor();
+      .waitFor(SLOW);
   },
 );
 
