@@ -28,6 +28,8 @@ function build() {
     isChannelFull: false,
     mayEnter: true,
     asked: 0,
+    /** Gets the hook's answer, to give it later. @type {((answer: () => void) => void)|null} */
+    hold: null,
   };
   /** @type {Map<string, Set<unknown>>} */
   const members = new Map();
@@ -56,7 +58,8 @@ function build() {
       /** @type {(refused: Refusal|null) => void} */ act,
     ) => {
       state.asked++;
-      act(state.hook);
+      if (state.hold === null) act(state.hook);
+      else state.hold(() => act(state.hook));
     },
     mayEnterAnother: () => state.mayEnter,
     isFull: () => state.isFull,
@@ -173,10 +176,43 @@ test('a waiting subscription ends with an unsubscribe, a denial, another one, or
   assert.equal(waiting.size, 0);
 });
 
+test('two attempts at a channel that fail after each other wait once', () => {
+  const { state, subscribe, unsubscribe, subscriptions } = build();
+  /** @type {(() => void)[]} */
+  const answers = [];
+  state.hold = (answer) => answers.push(answer);
+  state.hook = refusal('HOOK_FAILED');
+  subscribe();
+  subscribe();
+  for (const answer of answers) answer();
+  assert.equal(subscriptions.waiting.size, 1);
+  unsubscribe();
+  assert.equal(subscriptions.waiting.size, 0);
+});
+
+test('a connection that an attempt closes makes no further ones, and a fault closes only its own', () => {
+  const waiting = new WaitingSubscriptions();
+  const tried = /** @type {string[]} */ ([]);
+  const closed = /** @type {any} */ ({ isOpen: true });
+  const faulty = /** @type {any} */ ({ isOpen: true, fail: () => tried.push('failed') });
+  const last = /** @type {any} */ ({ isOpen: true });
+  waiting.add(closed, 'a', 0, () => {
+    tried.push('a');
+    closed.isOpen = false;
+  });
+  waiting.add(closed, 'b', 0, () => tried.push('b'));
+  waiting.add(faulty, 'a', 0, () => {
+    throw new Error('a fault');
+  });
+  waiting.add(last, 'a', 0, () => tried.push('last'));
+  waiting.sweep(performance.now() + 10_000);
+  assert.deepEqual([tried, waiting.size], [['a', 'failed', 'last'], 0]);
+});
+
 test('attempts come after a random time of 2 to 4 s, then up to twice as long, at most 30 s', () => {
   for (const random of [0, 0.999]) {
     const waiting = new WaitingSubscriptions(() => random);
-    const connection = /** @type {any} */ ({});
+    const connection = /** @type {any} */ ({ isOpen: true });
     for (const [attempt, longestMs] of [4000, 8000, 16_000, 30_000, 30_000].entries()) {
       let tries = 0;
       const nowMs = performance.now();
@@ -199,7 +235,9 @@ test('a sweep has a bound, and so have all that wait, and those of a connection'
     false,
   );
   const waiting = new WaitingSubscriptions();
-  const connections = /** @type {any[]} */ (Array.from({ length: 20_000 }, () => ({})));
+  const connections = /** @type {any[]} */ (
+    Array.from({ length: 20_000 }, () => ({ isOpen: true }))
+  );
   let tries = 0;
   for (const connection of connections) assert.ok(waiting.add(connection, 'a', 0, () => tries++));
   assert.equal(

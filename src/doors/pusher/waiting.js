@@ -35,11 +35,13 @@ export class WaitingSubscriptions {
   }
 
   /**
-   * @param {Connection} connection @param {string} channel which does not wait already
+   * Replaces one of the same channel: two attempts may have been under way together.
+   * @param {Connection} connection @param {string} channel
    * @param {number} attempt from 0 @param {() => void} again asks for the subscription again
    * @returns {boolean} false: too many wait
    */
   add(connection, channel, attempt, again) {
+    this.delete(connection, channel);
     const longestMs = Math.min(LONGEST_MS, FIRST_MS * 2 ** attempt);
     const dueMs = performance.now() + (0.5 + this.random() / 2) * longestMs;
     const channels = this.#waiting.get(connection) ?? new Map();
@@ -73,7 +75,12 @@ export class WaitingSubscriptions {
         if (dueMs <= nowMs && due.length < MAX_PER_SWEEP) due.push({ connection, channel, again });
     for (const { connection, channel, again } of due) {
       this.delete(connection, channel);
-      again();
+      if (!connection.isOpen) continue; // an attempt before it has closed the connection
+      try {
+        again();
+      } catch (error) {
+        connection.fail(error);
+      }
     }
   }
 }
