@@ -218,6 +218,36 @@ test('pages of allowed origins only may read streams and send commands', limit, 
   assert.equal((await answerOf(port, '/connection/http_stream', options, body)).status, 403);
 });
 
+test(
+  'commands that are not UTF-8 end the stream of a JSON client, and are no publication',
+  limit,
+  async (t) => {
+    const { port } = await started();
+    const member = await connectRaw(t, port);
+    await member.call('subscribe', { channel: 'text-only' });
+    const client = await StreamClient.open(t, port);
+    const { session, node } = client.welcome;
+    const data = Buffer.from('{"id":2,"publish":{"channel":"text-only","data":"\xff"}}', 'latin1');
+    // The envelope is the client's choice; its form does not depend on the stream's.
+    const field = (/** @type {number} */ number, /** @type {Buffer} */ bytes) => [
+      Buffer.from([(number << 3) | 2, bytes.length]),
+      bytes,
+    ];
+    const body = Buffer.concat([
+      ...field(1, Buffer.from(node)),
+      ...field(2, Buffer.from(session)),
+      ...field(3, data),
+    ]);
+    const options = { method: 'POST', headers: BINARY_TYPE };
+    assert.equal((await answerOf(port, '/emulation', options, body)).status, 204);
+    assert.equal((await client.disconnected()).code, 3501);
+    await member.call('publish', { channel: 'text-only', data: 'last' });
+    await until(() => member.publications('text-only').length > 0);
+    const [first] = member.publications('text-only');
+    assert.equal(first.data, 'last');
+  },
+);
+
 test('a request for a stream without a connect, or with a wrong one', limit, async () => {
   const { port } = await started();
   const get = (/** @type {string} */ path) => answerOf(port, path, { method: 'GET' });

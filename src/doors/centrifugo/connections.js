@@ -7,6 +7,7 @@
 // Subscriptions have their own bucket, because a client sends all of them at once after a
 // reconnect. Everything else counts like native messages.
 
+import { isUtf8 } from 'node:buffer';
 import { TokenError } from '../../auth/token-error.js';
 import { CLOSES } from '../../protocol/codes.js';
 import { lastFault } from '../../protocol/json-scan.js';
@@ -27,6 +28,7 @@ import { DoorError } from './errors.js';
 import { expiryOf } from './results.js';
 import { GRACE_S } from './tokens.js';
 
+const NOTHING = Buffer.alloc(0);
 /** From the handshake to `connect`. */
 const CONNECT_TIMEOUT_MS = 15_000;
 /** Commands in one message, in addition to two for each room that a connection may join. */
@@ -170,6 +172,16 @@ export class Connections {
     if (client === undefined || client.state !== 'connected') return false;
     client.countPings(1);
     return true;
+  }
+
+  /**
+   * As `receiveCommands`, for bytes that were in no text frame. The reader checks text frames, and
+   * members of a room get `data` as it came.
+   * @param {Connection} connection @param {Buffer} bytes
+   */
+  receiveUnchecked(connection, bytes) {
+    const isReadable = this.clientOf(connection)?.codec.isBinary || isUtf8(bytes);
+    this.receiveCommands(connection, isReadable ? bytes : NOTHING);
   }
 
   /** @param {Connection} connection @param {Buffer} bytes a message with one or more commands */

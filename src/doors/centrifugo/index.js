@@ -1,6 +1,5 @@
 // index.js: the door of Centrifugo's client protocol: what it answers to, and its parts.
 
-import { isUtf8 } from 'node:buffer';
 import { FORMAT } from '../../protocol/format.js';
 import { JoinedApis } from './apis.js';
 import { jsonCodec } from './codec/json.js';
@@ -125,15 +124,10 @@ function webSocketDoor(connections, codec, framing, { format, subprotocol }) {
       connections.open(connection, request, credentials, form),
     closed: (connection) => connections.closed(connection),
     receive: (connection, text) => connections.receiveCommands(connection, text),
-    receiveBinary(connection, bytes) {
-      // Some clients send JSON in binary messages.
-      const isReadable = codec.isBinary || isUtf8(bytes);
-      connections.receiveCommands(connection, isReadable ? bytes : NOTHING);
-    },
+    // Some clients send JSON in binary messages.
+    receiveBinary: (connection, bytes) => connections.receiveUnchecked(connection, bytes),
   };
 }
-
-const NOTHING = Buffer.alloc(0);
 
 /** @param {string} url @param {string} [subprotocols] offered */
 function asksForProtobuf(url, subprotocols = '') {

@@ -69,7 +69,7 @@ export class CentrifugoStreams {
     const { path, query } = partsOf(url);
     const isInQuery = path.endsWith(SSE) && method === 'GET';
     const first = isInQuery ? Buffer.from(query.get('cf_connect') ?? '') : body;
-    // Members of a room get `data` as it came, and end a WebSocket whose text is not UTF-8.
+    // Later commands are checked, too. Here the answer can say it.
     if (!this.formOf(request).codec.isBinary && !isUtf8(first))
       return refusal('bad_request', 'The commands are not UTF-8.');
     if (first.length > 0) return first;
@@ -96,7 +96,7 @@ export class CentrifugoStreams {
     connection.markAlive();
     if (!connection.isOpen) return;
     try {
-      this.connections.receiveCommands(connection, messages);
+      this.connections.receiveUnchecked(connection, messages);
     } catch (error) {
       connection.fail(error);
     }
