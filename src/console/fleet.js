@@ -9,8 +9,10 @@
 const WINDOW_MS = 60_000;
 /** Rates are measured over this time, if there are surveys enough. */
 const RATE_MS = 10_000;
-/** Between two surveys while no page is open. */
+/** Between two surveys while no page is open, in a small fleet. */
 const IDLE_MS = 10_000;
+/** Each server asks all workers, so in a large fleet they ask less often: for no more than this. */
+const ANSWERS_PER_S = 200;
 /** A page that has not asked for this time is closed. */
 const WATCHED_MS = 15_000;
 /** One may be missed by a worker that was busy for a second. */
@@ -94,13 +96,18 @@ export class Fleet {
   async update(nowMs, isShared) {
     const isWatched = this.#isWatched(nowMs);
     const isDoubtful = [...this.#servers.values()].some(({ missed }) => missed === 1);
-    // A little less than IDLE_MS, because samples are not exactly in time.
-    const isDue = nowMs > this.#askedMs + IDLE_MS - 500;
+    // A little less, because samples are not exactly in time.
+    const isDue = nowMs > this.#askedMs + this.#idleMs() - 500;
     if (!(isWatched || (isShared && (isDue || isDoubtful)))) return;
     this.#asking ??= this.#ask(nowMs).finally(() => {
       this.#asking = null;
     });
     await this.#asking;
+  }
+
+  #idleMs() {
+    const workers = this.#surveys.at(-1)?.workers.size ?? 0;
+    return Math.max(IDLE_MS, (1000 * this.#servers.size * workers) / ANSWERS_PER_S);
   }
 
   /** For a view that has nothing else to show: waits for a survey if there is no recent one. */

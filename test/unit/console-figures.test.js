@@ -88,6 +88,19 @@ function fleetOf(...answers) {
   return { fleet, changes, states, asked: () => asked };
 }
 
+test('while no page is open, servers of a large fleet ask less often', async () => {
+  const all = Array.from({ length: 40 }, (_, i) =>
+    Array.from({ length: 4 }, (_, slot) => worker({ server: `web-${i}`, slot, pid: slot })),
+  ).flat();
+  const { fleet, asked } = fleetOf(all);
+  for (const ms of [0, 10_000, 20_000, 31_000]) await fleet.update(ms, true);
+  assert.equal(asked(), 1, '40 servers with 160 workers: each 32 s, 200 answers a second');
+  await fleet.update(32_000, true);
+  assert.equal(asked(), 2);
+  fleet.watch(33_000);
+  assert.equal(asked(), 3);
+});
+
 test('the figures of all servers are sums, with rates from two surveys', () => {
   const { fleet } = fleetOf();
   assert.equal(fleet.sums(null), null);
