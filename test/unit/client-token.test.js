@@ -204,18 +204,17 @@ test('a function whose token the server refuses is called again', async (t) => {
   assert.deepEqual([calls, client.fanfare.state], [2, 'connected']);
 });
 
-test('a token that comes too late is sent again: 4502 is final only without a function', async (t) => {
-  for (const [option, state] of /** @type {const} */ ([
-    [() => token(600), 'waiting'],
-    ['fixed', 'closed'],
-  ])) {
+for (const [kind, option, state] of /** @type {const} */ ([
+  ['a function', () => token(600), 'waiting'],
+  ['a fixed token', 'fixed', 'closed'],
+]))
+  test(`after 4502 a client with ${kind} is ${state}`, async (t) => {
     const client = setUp(t, { token: option });
     client.fanfare.connect();
     await turn();
     client.socket.end(4502, 'authentication time-out');
     assert.equal(client.fanfare.state, state);
-  }
-});
+  });
 
 test('a cached token that is not valid any more is replaced', async (t) => {
   let calls = 0;
