@@ -36,7 +36,7 @@ export async function checkToken(token, { settings, apps = null, doors = NATIVE,
     try {
       const identity = await verifier.verify(token, read);
       isAccepted = true;
-      lines.push(`${name}: accepted`, ...describe(identity, nowMs), ...notesOn(token));
+      lines.push(`${name}: accepted`, ...describe(identity, nowMs), ...notesOn(identity, token));
     } catch (error) {
       if (!(error instanceof TokenError)) throw error;
       const wait = error.retryAfterS > 0 ? `, try again in ${error.retryAfterS} s` : '';
@@ -64,10 +64,13 @@ function describe({ name, app, tokenId, issuedAtMs, expiresAtMs, endS }, nowMs) 
 }
 
 /**
- * The rights as the token has them, and names in `rooms` that are no rights: they are ignored.
- * @param {string} token accepted @returns {string[]}
+ * The rights as the token has them, and names in `rooms` that are no rights: they are ignored. A
+ * subscription token has no rights: its door has not looked at `rooms`.
+ * @param {Identity & {channel?: string}} identity @param {string} token accepted
+ * @returns {string[]}
  */
-function notesOn(token) {
+function notesOn({ channel }, token) {
+  if (channel !== undefined) return [`  channel "${asciiJson(channel)}"`];
   const { rooms = {} } = JSON.parse(Buffer.from(token.split('.')[1], 'base64url').toString());
   const given = ROOM_RIGHTS.filter((right) => rooms[right]?.length > 0);
   const shown = given.map((right) => `${right} ${rooms[right].map(asciiJson).join(', ')}`);

@@ -117,6 +117,15 @@ subscription: refused (INVALID_TOKEN): claim channel: it is missing, and a subsc
   });
 });
 
+test('--check names the channel of a subscription token, whose rooms nobody has read', async () => {
+  const doors = [{ name: 'subscription', read: subscriptionReader(true) }];
+  for (const rooms of [null, { join: 'news' }, 7]) {
+    const { code, out } = await check([token({ channel: 'news', rooms })], '', { doors });
+    assert.equal(code, 0);
+    assert.equal(out.split('\n').at(-2), '  channel "news"');
+  }
+});
+
 test('--check needs one token and a key', async () => {
   for (const given of [check([]), check(['a', 'b'])]) assert.equal((await given).code, 64);
   assert.equal((await tokenCommand(['--check', 'a'], null)).code, 78);
