@@ -127,6 +127,15 @@ test('a client that does not wait in silence is refused at once', () => {
   assert.deepEqual([one.closes.length, other.closes.length], [1, 0]);
 });
 
+test('beyond 5,000 that wait, a connection to a full app is closed at once', () => {
+  const { open } = build();
+  for (let i = 0; i < MAX_WAITING; i++) assert.equal(open('APP_LIMIT').closes.length, 0);
+  assert.deepEqual(
+    open('APP_LIMIT').closes.map((/** @type {{code: number}} */ { code }) => code),
+    [4100],
+  );
+});
+
 test('beyond 5,000 that wait, the answer is HTTP', () => {
   const { refused, open, lack } = build(() => 1);
   // These are members of rooms, and do not count.

@@ -63,14 +63,18 @@ export class Refused {
     return isOfAdmission(refused) && this.#waiting.size < MAX_WAITING;
   }
 
-  /** @param {Connection} connection just opened @param {Refusal} refused which `takes` accepts */
+  /**
+   * @param {Connection} connection just opened
+   * @param {Refusal} refused which `takes` accepts, or a refusal that only an open connection can get
+   */
   add(connection, refused) {
     // If this worker drains, another one can take the client at once.
     if (refused.code === 'service_unavailable') return connection.close(PUSHER_CLOSES.RESTART);
     // The page will have the same origin when it returns.
     if (refused.code === 'origin') return connection.close(PUSHER_CLOSES.ORIGIN);
-    const endMs = this.#someTimeAfter(performance.now());
-    this.#waiting.set(connection, { endMs, close: this.#closeOf(refused) });
+    const close = this.#closeOf(refused);
+    if (this.#waiting.size >= MAX_WAITING) return connection.close(close);
+    this.#waiting.set(connection, { endMs: this.#someTimeAfter(performance.now()), close });
   }
 
   /** The broker was unavailable for one of its requests. @param {Connection} connection */
