@@ -4,7 +4,8 @@
 // An error that the file throws has its place in the stack. A syntax error of a module has none:
 // Node shows the place only if nobody catches the error. So another process loads the file, without
 // the environment of this one. It runs no line of it, because Node parses a module and all its
-// imports before it runs any.
+// imports before it runs any. A SyntaxError that running code throws is another thing: JSON that a
+// file or an answer lacks may be there at the next start, and the file must not run again for it.
 
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -14,7 +15,7 @@ const TIMEOUT_MS = 5000;
 /** The first line of a stack, or of what Node prints: `file:///srv/hooks.js:22`. */
 const PLACE = /^(file:\/\/\S+|\/.+):(\d+)$/;
 /** `    at file:///srv/hooks.js:22:7`, or with a function before it. */
-const FRAME = /^ +at (?:.* \()?(file:\/\/\S+|\/.+?):(\d+):\d+\)?$/;
+const FRAME = /^ +at (?:async |.* \()?(file:\/\/\S+|\/.+?):(\d+):\d+\)?$/;
 
 /**
  * @param {string} path of the hooks file, absolute @param {unknown} error that its import threw
@@ -30,10 +31,16 @@ export function loadFault(path, error) {
   if (parsed !== null) return { text: `${parsed}: ${name}: ${message}`, isInvalid: true };
   const thrown = rest.map((line) => placeIn(line, FRAME)).find((place) => place !== null);
   if (thrown) return { text: `${thrown}: ${name}: ${message}`, isInvalid: false };
-  if (error instanceof SyntaxError)
+  if (error instanceof SyntaxError && isOfParser(rest))
     return { text: `${placeOfSyntaxError(path, message)}: ${name}: ${message}`, isInvalid: true };
   const isInvalid = /** @type {NodeJS.ErrnoException} */ (error).code === 'ERR_MODULE_NOT_FOUND';
   return { text: `${path}: ${name}: ${message}`, isInvalid };
+}
+
+/** Has Node's loader thrown it? @param {readonly string[]} frames of the stack */
+function isOfParser(frames) {
+  const first = frames.find((frame) => !frame.endsWith('(<anonymous>)')); // of JSON.parse, for `import`
+  return first?.includes('(node:internal/modules/') ?? false;
 }
 
 /** @param {string} line @param {RegExp} form @returns {string|null} null: there is no place in it */

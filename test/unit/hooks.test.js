@@ -1,7 +1,7 @@
 // hooks.test.js: calls of hooks, without a server: answers, deadlines, places, the line.
 
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setImmediate as immediate } from 'node:timers/promises';
@@ -299,6 +299,24 @@ for (const [name, text, fault] of FILES)
     writeFileSync(path, text);
     await assert.rejects(loadHooks(path), { message: fault });
   });
+
+test('a file that gets broken JSON runs once, and may load at the next start', async (t) => {
+  const path = join(temporaryFolder(t), 'hooks.mjs');
+  const marks = `${path}.marks`;
+  const lines = [
+    'import { appendFileSync } from "node:fs";',
+    `appendFileSync(${JSON.stringify(marks)}, "ran ");`,
+    'export const rules = await new Response("<html>").json();',
+    'export const onJoin = () => rules;',
+  ];
+  writeFileSync(path, lines.join('\n'));
+  await assert.rejects(loadHooks(path), ({ message, isInvalidSetting = false }) => {
+    assert.match(message, /SyntaxError: .*JSON/);
+    assert.equal(isInvalidSetting, false, 'a supervisor starts it again');
+    return true;
+  });
+  assert.equal(readFileSync(marks, 'utf8'), 'ran ');
+});
 
 test('a syntax error is found in another file, and in CommonJS', async (t) => {
   const folder = temporaryFolder(t);
