@@ -168,11 +168,13 @@ test('a loss while another worker is visiting is not kept waiting', async (t) =>
   t.after(() => one.close());
   one.check();
   await until(() => asked === 1);
+  one.check(); // before the claim is answered
+  await until(() => asked === 2);
   // The mark and the claim have been answered.
   for (let i = 0; i < 3; i++) await redis.ping();
   assert.equal(one.isIdle, false);
   one.check();
-  await until(() => asked === 2);
+  await until(() => asked === 3);
 });
 
 test('a visit that fails is repeated, and counts as done only after the loss was announced', async (t) => {

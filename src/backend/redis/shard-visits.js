@@ -105,7 +105,8 @@ export class ShardVisits {
       try {
         const areOthersBusy = await this.#visitAll();
         this.#failures = 0;
-        if (!areOthersBusy) continue;
+        // A check that came meanwhile is about a later loss.
+        if (!areOthersBusy || this.#isDue) continue;
         this.#isDue = true;
         // One of them may die.
         await this.#pause(CLAIM_MS);
