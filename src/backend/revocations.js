@@ -46,8 +46,8 @@ export function mayMakeRoom({ keepUntilMs }, nowMs) {
 }
 
 /**
- * Makes room in a full list: forgets those whose time is over or, if there are none, the earliest
- * of those that were kept past it.
+ * Makes room in a full list: forgets those whose time is over or, if there are none, some that were
+ * kept past it: those that were added first.
  * @param {Map<string, Revocation>} known @param {number} nowMs
  */
 export function makeRoom(known, nowMs) {

@@ -31,7 +31,6 @@ const MAX_WAITING_DISCONNECTS = 100_000;
 const PASSED = Object.freeze({ refusal: null, answer: ALLOWED });
 /** @type {Verdict} */
 const FAILED = Object.freeze({ refusal: refusal('HOOK_FAILED'), answer: ALLOWED });
-/** @type {Verdict} */
 
 class Call {
   /** @type {AbortController|null} */
