@@ -101,7 +101,7 @@ export function createRoutes(parts) {
 
 class Routes {
   #startedMs = Date.now();
-  /** @type {WeakMap<Request, Visitor>} */
+  /** @type {WeakMap<Request, Visitor & {address: string}>} */
   #visitors = new WeakMap();
   /** @type {{atMs: number, report: ReturnType<typeof examineServer>}|null} */
   #lastReport = null;
@@ -126,13 +126,14 @@ class Routes {
         });
       return answer(response, toHttp(found));
     }
-    this.#visitors.set(request, found);
+    // The address now: a socket that is closed before the answer has none any more.
+    this.#visitors.set(request, { ...found, address: addressOf(request) });
     next();
   };
 
-  /** @param {Request} request @returns {Visitor} */
+  /** @param {Request} request @returns {Visitor & {address: string}} */
   #visitorOf(request) {
-    return /** @type {Visitor} */ (this.#visitors.get(request));
+    return /** @type {Visitor & {address: string}} */ (this.#visitors.get(request));
   }
 
   /** @param {Request} request @param {Response} response */
@@ -231,8 +232,7 @@ class Routes {
    * @param {string} outcome
    */
   #acted(request, action, subject, outcome) {
-    const { name } = this.#visitorOf(request);
-    const address = addressOf(request);
+    const { name, address } = this.#visitorOf(request);
     const key = name || undefined;
     this.#audit.acted({ api: 'console', key, action, subject, address, outcome });
   }

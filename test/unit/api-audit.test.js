@@ -16,7 +16,7 @@ import { RareLog } from '../../src/observability/rare-log.js';
 import { ACTIONS } from '../../src/transport/http-api/audited.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
 import { createMeters } from '../../src/worker/api.js';
-import { limit, start } from '../helpers/public-port.js';
+import { limit, start, until } from '../helpers/public-port.js';
 import { signedRequest } from '../helpers/pusher-api.js';
 
 /** @typedef {Record<string, any> & {text: string}} Line */
@@ -35,8 +35,12 @@ function recorder() {
   return { lines, log: { info: add, warn: add, error: add, debug() {} } };
 }
 
-/** All HTTP APIs on one public port, before a fleet without connections. @param {import('node:test').TestContext} t */
-async function startApis(t) {
+/**
+ * All HTTP APIs on one public port, before a fleet without connections.
+ * @param {import('node:test').TestContext} t @param {string} [trustProxy]
+ * @param {() => Promise<number>} [disconnect]
+ */
+async function startApis(t, trustProxy = 'loopback', disconnect = async () => 0) {
   const { config, faults } = loadConfig({
     API_KEYS: `ops ${MAY} all; reader ${MAY_NOT} rooms`,
     FANFARE_PUSHER_APP_ID: APP.id,
@@ -45,7 +49,7 @@ async function startApis(t) {
     FANFARE_CENTRIFUGO: 'on',
     FANFARE_CENTRIFUGO_API_KEY: CENTRIFUGO,
     JWT_SECRET: 's'.repeat(32),
-    TRUST_PROXY: 'loopback',
+    TRUST_PROXY: trustProxy,
   });
   assert.ok(config, faults.join());
   const counters = createCounters([APP.id]);
@@ -59,7 +63,7 @@ async function startApis(t) {
     publisher: { publish: async () => {} },
     broker: { countConnections: async () => 0 },
     fleet: {
-      disconnect: async () => 0,
+      disconnect,
       join: async () => 0,
       leave: async () => 0,
       renew: async () => 0,
@@ -81,7 +85,8 @@ async function startApis(t) {
     door: /** @type {any} */ (undefined),
     api,
   });
-  const { connect } = await start(t, {
+  const { connect, server } = await start(t, {
+    env: { FANFARE_LIMITS: 'off' }, // no limit asks for the address
     api: new HttpApi({ ...services, ...meters }),
     doors: [
       doorOf(new PusherApi({ ...services, meters }), isApiPath),
@@ -90,16 +95,19 @@ async function startApis(t) {
       ),
     ],
   });
+  /** @type {Awaited<ReturnType<typeof connect>>[]} */
+  const clients = [];
   /** @param {string} method @param {string} path @param {string} head @param {unknown} [body] */
   const send = async (method, path, head, body) => {
     const text = body === undefined ? '' : JSON.stringify(body);
     const client = await connect();
+    clients.push(client);
     client.write(
       `${method} ${path} HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.7\r\n${head}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`,
     );
     return (await client.response()).status;
   };
-  return { lines, send };
+  return { lines, send, clients, server };
 }
 
 const key = (/** @type {string} */ secret) => `Authorization: Bearer ${secret}`;
@@ -199,6 +207,26 @@ test('each action through an API leaves one line, without secrets', limit, async
       assert.deepEqual(line[field], value, `${name}: ${field}`);
     assert.doesNotMatch(JSON.stringify(line), /private-text|aaaa|bbbb|cccc|auth_signature/, name);
   }
+});
+
+test('a client that does not wait for the answer does not hide its address', limit, async (t) => {
+  let carryOut = (/** @type {number} */ _connections) => {};
+  const { lines, send, clients, server } = await startApis(
+    t,
+    '',
+    () =>
+      new Promise((resolve) => {
+        carryOut = resolve;
+      }),
+  );
+  const before = carryOut;
+  send('POST', '/api/disconnect', key(MAY), { user: 'ann' }).catch(() => {});
+  await until(() => carryOut !== before);
+  clients[0].socket.resetAndDestroy();
+  await until(() => server.openSockets === 0);
+  carryOut(0);
+  await until(() => lines.length > 0);
+  assert.deepEqual([lines[0].action, lines[0].address], ['disconnect', '127.0.0.1']);
 });
 
 /** They read, or publish, or are not one action. */

@@ -54,7 +54,12 @@ test('while the broker is unavailable, a read is "Not known", and a change "Not 
       rooms: null,
       app: null,
     });
-    const meters = /** @type {any} */ ({ take: () => 0, observe() {}, counters: { api: {} } });
+    const meters = /** @type {any} */ ({
+      take: () => 0,
+      observe() {},
+      addressOf: () => '',
+      counters: { api: {} },
+    });
     const call = new Call(meters, { headers: {}, url: `/${query}` }, key);
     call.routed(/** @type {any} */ (name), /** @type {any} */ (params));
     if (body !== undefined) call.received(Buffer.from(JSON.stringify(body)));

@@ -110,14 +110,14 @@ export class Call {
   #paid = 1;
   /** @type {(bytes: number) => void} */
   #onUnsent = () => {};
-  #request;
 
   /**
    * @param {Meters} meters @param {Pick<IncomingMessage, 'headers'|'url'>} request @param {K} key
    */
   constructor(meters, request, key) {
     this.meters = meters;
-    this.#request = request;
+    // Now, because a socket that is closed before the answer has no address any more.
+    this.address = meters.addressOf(/** @type {IncomingMessage} */ (request));
     this.headers = request.headers;
     this.key = key;
     this.startedMs = performance.now();
@@ -176,11 +176,6 @@ export class Call {
   /** @param {object} fields that name what it acts on, besides parameters of the path */
   actsOn(fields) {
     this.subject = { ...this.params, ...fields };
-  }
-
-  /** The client's address, as limits count it. */
-  get address() {
-    return this.meters.addressOf(/** @type {IncomingMessage} */ (this.#request));
   }
 
   /** From the key's rate. @param {number} units @throws {ApiFault} RATE_LIMIT_EXCEEDED */
