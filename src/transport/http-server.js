@@ -274,6 +274,9 @@ export class HttpServer {
     const handshake = new Handshake(this, this.secure !== null);
     socket[HANDSHAKE] = handshake;
     listenTo(socket);
+    // Reset before it was accepted. Nobody gets an answer, and what it asks for would have no
+    // address, neither for limits nor in the log. Node remembers the address from here on.
+    if (socket.remoteAddress === undefined) return discard(socket);
     if (!this.#idle.hasRoom()) {
       counters.refused.descriptors++;
       this.#logRarely(

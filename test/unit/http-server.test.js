@@ -4,10 +4,23 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { IncomingMessage, ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { test } from 'node:test';
 import { limit, start, until } from '../helpers/public-port.js';
 import { handshake } from '../helpers/raw-http.js';
+
+test(
+  'a connection that was reset before it was accepted is dropped: it has no address',
+  limit,
+  async (t) => {
+    const { server } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
+    const socket = new Socket(); // as such a connection, it has no peer
+    server.reader.acceptor.emit('connection', socket);
+    await until(() => socket.closed);
+    assert.equal(server.openSockets, 0);
+  },
+);
 
 test('a socket that the port has not accepted is closed and counted', limit, async (t) => {
   const { connect, counters, errors, server } = await start(t);
