@@ -19,7 +19,9 @@ const HELP = /** @type {const} */ ({ help: { type: 'boolean', short: 'h' } });
 export function readCommandLine(args, options, allowPositionals = false) {
   const all = { ...HELP, ...options };
   try {
-    return /** @type {any} */ (parseArgs({ args: [...args], options: all, allowPositionals }));
+    return /** @type {any} */ (
+      parseArgs({ args: joined(args, all), options: all, allowPositionals })
+    );
   } catch (error) {
     const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
     // Node adds how to write an argument that begins with a hyphen, which hides the fault.
@@ -29,4 +31,22 @@ export function readCommandLine(args, options, allowPositionals = false) {
     const meant = didYouMean(name, Object.keys(all)).replace('mean ', 'mean --');
     throw new Error(`unknown option --${name}${meant}`, { cause: error });
   }
+}
+
+/**
+ * Joins an option with a value that begins with a hyphen, as ids of connections may: `--id -a1b2`.
+ * Short options have one letter, so a longer text is no option.
+ * @param {readonly string[]} args @param {NonNullable<ParseArgsConfig['options']>} options
+ * @returns {string[]}
+ */
+function joined(args, options) {
+  /** @type {string[]} */
+  const found = [];
+  for (const arg of args) {
+    const before = found.at(-1) ?? '';
+    const takesValue = before.startsWith('--') && options[before.slice(2)]?.type === 'string';
+    if (takesValue && /^-[^-]./.test(arg)) found.push(`${found.pop()}=${arg}`);
+    else found.push(arg);
+  }
+  return found;
 }

@@ -15,6 +15,7 @@ import { checkCommand } from '../../src/cli/check.js';
 import { isCliCommand, usageOf } from '../../src/cli/cli.js';
 import { COMMANDS, unknownCommand, usage } from '../../src/cli/commands.js';
 import { completionCommand, optionsIn } from '../../src/cli/completion.js';
+import { readCommandLine } from '../../src/config/command-line.js';
 import { EXIT } from '../../src/config/exit-codes.js';
 import { nearest } from '../../src/config/nearest.js';
 import { DOCTOR_USAGE, parseOptions } from '../../src/doctor/doctor.js';
@@ -254,6 +255,16 @@ for (const [args, says] of WRONG) {
     assert.ok(err.endsWith(`See fanfare ${args[0]} --help\n`));
   });
 }
+
+test('the value of an option may begin with a hyphen, as ids of connections do', () => {
+  const options = /** @type {const} */ ({ id: { type: 'string' }, all: { type: 'boolean' } });
+  const read = (/** @type {string[]} */ ...args) => readCommandLine(args, options).values;
+  assert.deepEqual({ ...read('--id', '-H-piv5o4', '--all') }, { id: '-H-piv5o4', all: true });
+  assert.deepEqual({ ...read('--id=-H', '-h') }, { id: '-H', help: true });
+  assert.throws(() => read('--id', '-h'), /ambiguous/);
+  assert.throws(() => read('--id', '--all'), /ambiguous/);
+  assert.throws(() => read('--all', '-xyz'), /unknown option/);
+});
 
 test('a name is suggested within two steps, and for short names within fewer', () => {
   const names = COMMANDS.map(([name]) => name);
