@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { after, mock, test } from 'node:test';
+import { after, test } from 'node:test';
 import express from 'express';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { until } from '../../loadtest/lib/server.js';
@@ -19,6 +19,7 @@ import {
   startPusher,
   startReceiver,
 } from '../helpers/pusher.js';
+import '../helpers/short-timers.js';
 
 const OPTIONS = { timeout: 60_000 };
 const receiver = await startReceiver({ after });
@@ -37,17 +38,6 @@ const start = sharedPusher(
 const require = createRequire(import.meta.url);
 /** @type {any} */
 const PusherJs = require('pusher-js');
-
-// When the server closes, the WebSocket of pusher-js waits 30 s for nothing, and the process with it.
-const startTimer = setTimeout;
-mock.method(
-  globalThis,
-  'setTimeout',
-  (/** @type {Function} */ act, /** @type {number} */ ms, /** @type {unknown[]} */ ...args) => {
-    const timer = startTimer(() => act(...args), ms);
-    return ms >= 30_000 ? timer.unref() : timer;
-  },
-);
 
 /** @typedef {import('node:test').TestContext} TestContext */
 

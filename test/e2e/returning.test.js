@@ -6,7 +6,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
-import { describe, mock, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { Centrifuge } from 'centrifuge';
 import { WebSocket } from 'ws';
 import { scrape, startServer, until } from '../../loadtest/lib/server.js';
@@ -15,6 +15,7 @@ import { APP, entryOf, writeApps } from '../helpers/pusher.js';
 import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
+import '../helpers/short-timers.js';
 
 const OPTIONS = { timeout: 60_000 };
 const PATIENCE_MS = 40_000;
@@ -24,17 +25,6 @@ const SMALL = { id: '2', key: 'small', maxConnections: 1 };
 const PusherJs = createRequire(import.meta.url)('pusher-js');
 
 /** @typedef {import('node:test').TestContext} TestContext */
-
-// When the server closes, the WebSocket of pusher-js waits 30 s for nothing, and the process with it.
-const startTimer = setTimeout;
-mock.method(
-  globalThis,
-  'setTimeout',
-  (/** @type {Function} */ act, /** @type {number} */ ms, /** @type {unknown[]} */ ...args) => {
-    const timer = startTimer(() => act(...args), ms);
-    return ms >= 30_000 ? timer.unref() : timer;
-  },
-);
 
 /** Tokens are required; a user and the small app may have one connection. */
 const started = shared(async (owner) => {

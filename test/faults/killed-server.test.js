@@ -4,7 +4,6 @@
 
 import { createRequire } from 'node:module';
 import { connect, createServer } from 'node:net';
-import { mock } from 'node:test';
 import { Centrifuge } from 'centrifuge';
 import { WebSocket } from 'ws';
 import { startRedis } from '../../loadtest/lib/redis.js';
@@ -13,23 +12,13 @@ import { Fanfare } from '../../src/client/node.js';
 import { checkedTest } from '../helpers/checks.js';
 import { APP, entryOf, writeApps } from '../helpers/pusher.js';
 import { SECRET, token } from '../helpers/tokens.js';
+import '../helpers/short-timers.js';
 
 const CLIENTS = 10;
 const LIMIT = 12;
 const NATIVE_APP = { id: '2', key: 'native', maxConnections: LIMIT };
 /** @type {any} */
 const PusherJs = createRequire(import.meta.url)('pusher-js');
-
-// When the server closes, the WebSocket of pusher-js waits 30 s for nothing, and the process with it.
-const startTimer = setTimeout;
-mock.method(
-  globalThis,
-  'setTimeout',
-  (/** @type {Function} */ act, /** @type {number} */ ms, /** @type {unknown[]} */ ...args) => {
-    const timer = startTimer(() => act(...args), ms);
-    return ms >= 30_000 ? timer.unref() : timer;
-  },
-);
 
 /** @typedef {import('../helpers/checks.js').Checks} Run */
 /** @typedef {{isConnected: () => boolean}} Client */

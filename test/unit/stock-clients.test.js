@@ -4,7 +4,7 @@
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
-import { after, describe, mock, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { Centrifuge } from 'centrifuge';
 import { EventSource } from 'eventsource';
 import { WebSocket } from 'ws';
@@ -17,6 +17,7 @@ import {
 import { endings as pusherEndings, closeOf as toPusher } from '../../src/doors/pusher/closes.js';
 import { API_ERRORS, CLOSES, ERRORS, OVER, REFUSALS, WS_CLOSES } from '../../src/protocol/codes.js';
 import { startClosingServer } from '../helpers/closing-server.js';
+import '../helpers/short-timers.js';
 
 const OPTIONS = { timeout: 30_000 };
 /** @type {any} */
@@ -33,17 +34,6 @@ const outcomeOf = (doesReturn) => (doesReturn ? 'returns' : 'stops');
 
 const { port, close } = await startClosingServer();
 after(close);
-
-// When the server closes, the WebSocket of pusher-js waits 30 s for nothing, and the process with it.
-const startTimer = setTimeout;
-mock.method(
-  globalThis,
-  'setTimeout',
-  (/** @type {Function} */ act, /** @type {number} */ ms, /** @type {unknown[]} */ ...args) => {
-    const timer = startTimer(() => act(...args), ms);
-    return ms >= 30_000 ? timer.unref() : timer;
-  },
-);
 
 /** @type {Record<string, (path: string) => Promise<Outcome>>} */
 const CLIENTS = {
