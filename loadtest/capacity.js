@@ -26,6 +26,9 @@ import { availableParallelism } from 'node:os';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { BUCKETS, meanMs } from '../test/harness/latency.js';
+import { readOptions } from '../test/harness/options.js';
+import { count, print } from '../test/harness/run.js';
 import {
   availableKb,
   checkMachine,
@@ -41,9 +44,6 @@ import { clean, measured } from './bench/step.js';
 import { findClient } from './bench/swarm.js';
 import { markdown, withTable } from './lib/capacity-table.js';
 import { forTerminal, showMs } from './lib/figures.js';
-import { BUCKETS, meanMs } from './lib/latency.js';
-import { readOptions } from './lib/options.js';
-import { count, print } from './lib/run.js';
 
 /**
  * Most members are in conversations, many in channels, and a tenth in one hall that grows with the

@@ -7,7 +7,7 @@
 // It needs only the packages of the server itself.
 
 import { WebSocket } from 'ws';
-import { readOptions, SERVER_HERE, targetUrl } from './lib/options.js';
+import { readOptions, SERVER_HERE, targetUrl } from '../test/harness/options.js';
 
 const {
   values: { target },

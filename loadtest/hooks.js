@@ -9,11 +9,11 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { BUCKETS, bucketOf, percentileMs } from './lib/latency.js';
-import { readOptions } from './lib/options.js';
-import { count, pause, run } from './lib/run.js';
-import { NO_LIMITS, startServer, urlOf } from './lib/server.js';
-import { WsClient } from './lib/ws-client.js';
+import { BUCKETS, bucketOf, percentileMs } from '../test/harness/latency.js';
+import { readOptions } from '../test/harness/options.js';
+import { count, pause, run } from '../test/harness/run.js';
+import { NO_LIMITS, startServer, urlOf } from '../test/harness/server.js';
+import { WsClient } from '../test/harness/ws-client.js';
 
 /** The interval in which messages are sent. */
 const STEP_MS = 5;

@@ -13,12 +13,18 @@
 // A mark that is missing, set twice, or set after a later one of the same publisher is a fault, and
 // the exit code is 1.
 
-import { Latency } from './lib/latency.js';
-import { readOptions } from './lib/options.js';
-import { startRedis } from './lib/redis.js';
-import { count, pause, print, run } from './lib/run.js';
-import { connectionsPerWorker, NO_LIMITS, scrape, startServer, urlOf } from './lib/server.js';
-import { closeAll, joinAll, openMany, WsClient } from './lib/ws-client.js';
+import { Latency } from '../test/harness/latency.js';
+import { readOptions } from '../test/harness/options.js';
+import { startRedis } from '../test/harness/redis.js';
+import { count, pause, print, run } from '../test/harness/run.js';
+import {
+  connectionsPerWorker,
+  NO_LIMITS,
+  scrape,
+  startServer,
+  urlOf,
+} from '../test/harness/server.js';
+import { closeAll, joinAll, openMany, WsClient } from '../test/harness/ws-client.js';
 
 const { values } = readOptions(
   `Does every member get every message exactly once, in the order of each publisher?
@@ -81,7 +87,7 @@ await run(
   values.timeoutS * 1000,
 );
 
-/** @param {import('./lib/run.js').Run} test */
+/** @param {import('../test/harness/run.js').Run} test */
 async function verify(test) {
   const servers = givenUrls.length > 0 ? [] : await startServers(test);
   const urls = givenUrls.length > 0 ? givenUrls : servers.map(urlOf);
@@ -206,7 +212,7 @@ async function verify(test) {
   );
 }
 
-/** @param {import('./lib/run.js').Run} test */
+/** @param {import('../test/harness/run.js').Run} test */
 async function startServers(test) {
   const redis = isRedis ? await startRedis(test) : null;
   const env = {

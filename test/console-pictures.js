@@ -13,8 +13,8 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { readOptions } from '../loadtest/lib/options.js';
-import { startServer } from '../loadtest/lib/server.js';
+import { readOptions } from './harness/options.js';
+import { startServer } from './harness/server.js';
 import { openBrowser } from './helpers/browser.js';
 import { disturb, startScene, talk } from './helpers/console-scene.js';
 import { SECRET } from './helpers/tokens.js';

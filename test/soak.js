@@ -13,11 +13,11 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { readOptions } from '../loadtest/lib/options.js';
-import { startRedis } from '../loadtest/lib/redis.js';
-import { pause, run } from '../loadtest/lib/run.js';
-import { NO_LIMITS, startServer, urlOf } from '../loadtest/lib/server.js';
-import { WsClient } from '../loadtest/lib/ws-client.js';
+import { readOptions } from './harness/options.js';
+import { startRedis } from './harness/redis.js';
+import { pause, run } from './harness/run.js';
+import { NO_LIMITS, startServer, urlOf } from './harness/server.js';
+import { WsClient } from './harness/ws-client.js';
 import { EventClient } from './helpers/event-stream.js';
 import { SECRET, token } from './helpers/tokens.js';
 
@@ -47,7 +47,7 @@ const MAX_FAILED_SHARE = 0.002;
 
 const BACKENDS = /** @type {const} */ (['embedded', 'redis']);
 
-/** @param {import('../loadtest/lib/run.js').Run} test */
+/** @param {import('./harness/run.js').Run} test */
 async function soak(test) {
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-soak-'));
   test.after(() => rmSync(folder, { recursive: true, force: true }));
@@ -109,7 +109,7 @@ async function soak(test) {
 }
 
 /**
- * @param {{server: import('../loadtest/lib/server.js').Server, visits: number, failures: number}} one
+ * @param {{server: import('./harness/server.js').Server, visits: number, failures: number}} one
  * @param {number} endMs
  */
 async function visitAll(one, endMs) {
@@ -128,7 +128,7 @@ async function visitAll(one, endMs) {
   await Promise.all(underWay);
 }
 
-/** @typedef {import('../loadtest/lib/server.js').Server} Server */
+/** @typedef {import('./harness/server.js').Server} Server */
 
 /** @param {string} kind h: with history */
 const room = (/** @type {string} */ kind) => `${kind}.${Math.floor(Math.random() * ROOMS)}`;

@@ -14,11 +14,11 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { SignJWT } from 'jose';
-import { Latency } from '../../loadtest/lib/latency.js';
-import { readOptions } from '../../loadtest/lib/options.js';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { count, pause, run } from '../../loadtest/lib/run.js';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { Latency } from '../../test/harness/latency.js';
+import { readOptions } from '../../test/harness/options.js';
+import { startRedis } from '../../test/harness/redis.js';
+import { count, pause, run } from '../../test/harness/run.js';
+import { NO_LIMITS, startServer } from '../../test/harness/server.js';
 
 const { values } = readOptions(
   'Holds readers of the leaderboard, and compares the map of each with Redis.',
@@ -37,7 +37,7 @@ const LIMIT_MS = 120_000;
 const title = `${count(readers)} readers, ${count(updates)} score updates/s for ${seconds} s`;
 await run(title, measure, seconds * 1000 + LIMIT_MS);
 
-/** @param {import('../../loadtest/lib/run.js').Run} test */
+/** @param {import('../../test/harness/run.js').Run} test */
 async function measure(test) {
   const redis = await startRedis(test);
   const secret = randomBytes(32).toString('hex');
@@ -95,7 +95,7 @@ async function measure(test) {
 
 /**
  * A process that holds readers.
- * @param {import('../../loadtest/lib/run.js').Run} test
+ * @param {import('../../test/harness/run.js').Run} test
  * @returns {(message: object) => Promise<any>} sends a message and resolves with the answer
  */
 function startHolder(test) {
@@ -111,7 +111,7 @@ function startHolder(test) {
 
 /**
  * Runs the example's backend until its games end.
- * @param {import('../../loadtest/lib/run.js').Run} test
+ * @param {import('../../test/harness/run.js').Run} test
  * @param {NodeJS.ProcessEnv} env
  * @returns {Promise<number>} score updates
  */
@@ -128,7 +128,7 @@ async function play(test, env) {
   throw new Error('the backend has ended');
 }
 
-/** @param {import('../../loadtest/lib/redis.js').RedisServer} redis @returns {Promise<string>} as readers.js has it */
+/** @param {import('../../test/harness/redis.js').RedisServer} redis @returns {Promise<string>} as readers.js has it */
 async function topTen(redis) {
   const lines = (await redis.cli('ZREVRANGE', 'example:scores', '0', '9', 'WITHSCORES')).split(
     '\n',

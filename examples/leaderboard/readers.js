@@ -2,7 +2,7 @@
 // each.
 
 import { connect } from 'node:net';
-import { Latency } from '../../loadtest/lib/latency.js';
+import { Latency } from '../../test/harness/latency.js';
 
 /** Requests that wait for their answer at once. */
 const AT_ONCE = 50;

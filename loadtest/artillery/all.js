@@ -11,8 +11,8 @@ import { once } from 'node:events';
 import { createWriteStream, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { readOptions } from '../lib/options.js';
-import { count, onSignal, print, table } from '../lib/run.js';
+import { readOptions } from '../../test/harness/options.js';
+import { count, onSignal, print, table } from '../../test/harness/run.js';
 import { findArtillery, needServer, startArtillery, TARGET } from './artillery.js';
 
 const folder = fileURLToPath(new URL('../', import.meta.url));

@@ -10,7 +10,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { WebSocket } from 'ws';
-import { NOT_RUN } from '../lib/options.js';
+import { NOT_RUN } from '../../test/harness/options.js';
 
 /** The default target: where `npm start` with the same environment listens. */
 export const TARGET = `ws://localhost:${process.env.PORT || 3000}`;

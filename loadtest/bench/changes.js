@@ -4,7 +4,7 @@
 // Meanwhile 1,000 others get messages (others.js). After each change a broadcast has to reach all.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { percentileMs } from '../lib/latency.js';
+import { percentileMs } from '../../test/harness/latency.js';
 import { machineSeconds } from './machine.js';
 import { broadcast } from './step.js';
 

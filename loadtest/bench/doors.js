@@ -37,7 +37,7 @@ const ROWS = [
  */
 
 /** By the column's name. @typedef {Record<string, number>} Values */
-/** @typedef {import('../lib/options.js').Values} Options */
+/** @typedef {import('../../test/harness/options.js').Values} Options */
 
 /**
  * @param {object} parts

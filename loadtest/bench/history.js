@@ -18,9 +18,9 @@ import { Redis } from 'ioredis';
 import pino from 'pino';
 import { RedisBroker } from '../../src/backend/redis/broker.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { redisSettings, startRedis } from '../../test/harness/redis.js';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
-import { redisSettings, startRedis } from '../lib/redis.js';
 import { startBench } from './script.js';
 import { clean, measured, openAll } from './step.js';
 
@@ -43,7 +43,7 @@ const ROOMS = Math.max(...LOADS.map(({ rooms }) => rooms));
 
 /** @typedef {{rooms: number, publications: number, kind: string}} Load */
 
-/** @typedef {import('../lib/run.js').Run} Run */
+/** @typedef {import('../../test/harness/run.js').Run} Run */
 /** @typedef {{redis: number, server: number}} Cost of a publication, us */
 
 if (process.send !== undefined) await work(process.argv[2]);
@@ -95,7 +95,7 @@ async function cpuOf(redis) {
 /**
  * @param {Run} owner
  * @param {string} kind
- * @param {import('../lib/options.js').Values} values
+ * @param {import('../../test/harness/options.js').Values} values
  * @returns {Promise<Cost[]>} for each rate
  */
 async function ofServer(owner, kind, { rates, seconds }) {

@@ -4,7 +4,7 @@
 // They belong to a client process of their own, so what differs between before and meanwhile is due
 // to the server and the machine. A full server may refuse messages of theirs, each with an error.
 
-import { percentileMs } from '../lib/latency.js';
+import { percentileMs } from '../../test/harness/latency.js';
 import { clean, measured, openAll } from './step.js';
 import { findClient, Swarm } from './swarm.js';
 

@@ -12,9 +12,9 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { until } from '../../test/harness/server.js';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
-import { until } from '../lib/server.js';
 import { cpuSecondsOf } from './machine.js';
 
 const WORKERS = 2;

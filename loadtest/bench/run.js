@@ -9,7 +9,7 @@ import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { readOptions } from '../lib/options.js';
+import { readOptions } from '../../test/harness/options.js';
 import { describeMachine, machineSeconds, maxFiles } from './machine.js';
 import { PROFILES } from './profiles.js';
 import { markdown, withoutFigure } from './report.js';

@@ -14,9 +14,9 @@
 // server drains, and all clients move to a second one: beyond MAX_STORM, only if it is asked for.
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import { endUnused } from '../../test/harness/options.js';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, show } from '../lib/figures.js';
-import { endUnused } from '../lib/options.js';
 import { drop, reload, visits } from './changes.js';
 import {
   availableKb,
@@ -83,7 +83,7 @@ const OPEN_MS = 1_800_000;
  */
 /** @typedef {ReturnType<typeof sizeOf>} Size */
 /** @typedef {Awaited<ReturnType<typeof startBench>>} Bench */
-/** @typedef {import('../lib/options.js').Values} Values */
+/** @typedef {import('../../test/harness/options.js').Values} Values */
 
 await experiment({
   question: 'Opens very many connections in one room, broadcasts to them, and drains their server.',

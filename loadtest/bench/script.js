@@ -4,8 +4,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { onSignal, Run } from '../lib/run.js';
-import { until } from '../lib/server.js';
+import { onSignal, Run } from '../../test/harness/run.js';
+import { until } from '../../test/harness/server.js';
 import { SERVERS, startServer, stopAll } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 
@@ -29,7 +29,7 @@ export function stopOnSignal() {
 
 /**
  * Starts a server and client processes that aim at it. Both end with their owner.
- * @param {import('../lib/server.js').Owner} owner
+ * @param {import('../../test/harness/server.js').Owner} owner
  * @param {object} options
  * @param {string} options.server
  * @param {'auto' | 'c' | 'node'} options.client
@@ -66,7 +66,7 @@ export async function withServer(options, body) {
 /**
  * Loads a script of servers/ into each process of a server. On SIGUSR2 the script writes figures to
  * a file, which `ask` reads.
- * @param {import('../lib/server.js').Owner} owner @param {string} script
+ * @param {import('../../test/harness/server.js').Owner} owner @param {string} script
  */
 export function preload(owner, script) {
   const directory = mkdtempSync(join(tmpdir(), 'fanfare-bench-'));

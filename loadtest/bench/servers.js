@@ -10,7 +10,7 @@ import { accessSync, constants, existsSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { freePort, isListening, startRedis } from '../lib/redis.js';
+import { freePort, isListening, startRedis } from '../../test/harness/redis.js';
 import { compile } from './compile.js';
 import { commitOf, cpuSecondsOf, processTree, pssKbOf } from './machine.js';
 import { PROFILES } from './profiles.js';

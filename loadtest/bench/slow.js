@@ -13,9 +13,9 @@
 // must be long and large enough to get past that. The expected deliveries are those of the members
 // that read: all must arrive.
 
+import { scrape } from '../../test/harness/server.js';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
-import { scrape } from '../lib/server.js';
 import { OPTION, startBench } from './script.js';
 import { quiet } from './servers.js';
 import { clean, measured, openAll } from './step.js';
@@ -122,12 +122,12 @@ await experiment({
   },
 });
 
-/** @param {import('../lib/options.js').Values} values */
+/** @param {import('../../test/harness/options.js').Values} values */
 function lazyMembers({ members, slow }) {
   return Math.round(members * slow);
 }
 
-/** Bytes for each member, in MB. @param {import('../lib/options.js').Values} values */
+/** Bytes for each member, in MB. @param {import('../../test/harness/options.js').Values} values */
 function sentMb({ rate, seconds, payload }) {
   return (rate * seconds * payload) / 1e6;
 }

@@ -14,11 +14,11 @@
 //     do echo 4096 65536 65536 > /proc/sys/net/ipv4/$n; done; node loadtest/bench/state.js'
 
 import { readFileSync } from 'node:fs';
+import { Latency } from '../../test/harness/latency.js';
+import { pause } from '../../test/harness/run.js';
+import { WsClient } from '../../test/harness/ws-client.js';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
-import { Latency } from '../lib/latency.js';
-import { pause } from '../lib/run.js';
-import { WsClient } from '../lib/ws-client.js';
 import { OPTION } from './script.js';
 import { quiet, startServer, stopAll } from './servers.js';
 import { startChild } from './webhooks-child.js';
@@ -182,7 +182,7 @@ await experiment({
 
 /**
  * Publishes to the room, evenly, until it is stopped.
- * @param {string} url @param {string} room @param {import('../lib/options.js').Values} values
+ * @param {string} url @param {string} room @param {import('../../test/harness/options.js').Values} values
  * @param {string} variant
  */
 async function startPublisher(url, room, { rate, keys, every, payload }, variant) {
@@ -217,7 +217,7 @@ async function startPublisher(url, room, { rate, keys, every, payload }, variant
  * Members that have not read read again, when nothing is published any more.
  * @param {Child[]} children
  * @param {Awaited<ReturnType<typeof startPublisher>>} publisher
- * @param {{port: number}} target @param {import('../lib/options.js').Values} values
+ * @param {{port: number}} target @param {import('../../test/harness/options.js').Values} values
  */
 async function wakeUp(children, publisher, { port }, { keys }) {
   publisher.stop();

@@ -1,7 +1,7 @@
 // step.js: one measured run: its cost, its faults, and the remarks that a reader needs.
 
 import { availableParallelism } from 'node:os';
-import { percentileMs } from '../lib/latency.js';
+import { percentileMs } from '../../test/harness/latency.js';
 import { machineSeconds } from './machine.js';
 
 /** From this share of a core on, a process of the client may be what bounds a row. */

@@ -3,7 +3,7 @@
 // Other connections are at the second server already (others.js). All processes share the
 // processors, the server that drains among them.
 
-import { percentileMs } from '../lib/latency.js';
+import { percentileMs } from '../../test/harness/latency.js';
 import { machineSeconds } from './machine.js';
 import { Others } from './others.js';
 import { startServer } from './servers.js';

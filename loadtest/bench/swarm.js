@@ -7,7 +7,7 @@
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { addHistogram, BUCKETS } from '../lib/latency.js';
+import { addHistogram, BUCKETS } from '../../test/harness/latency.js';
 import { compile } from './compile.js';
 import { profileArguments } from './profiles.js';
 

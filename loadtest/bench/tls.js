@@ -12,9 +12,9 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { WebSocket } from 'ws';
+import { NO_LIMITS, startServer, until } from '../../test/harness/server.js';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable } from '../lib/figures.js';
-import { NO_LIMITS, startServer, until } from '../lib/server.js';
 import { cpuSecondsOf } from './machine.js';
 
 const CONNECTIONS = 1000;
@@ -97,7 +97,7 @@ await experiment({
 });
 
 /**
- * @param {import('../lib/server.js').Owner} owner of the files
+ * @param {import('../../test/harness/server.js').Owner} owner of the files
  * @param {readonly string[]} algorithm
  */
 function certificate(owner, algorithm) {

@@ -13,10 +13,10 @@
 
 import { createHmac, randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { NO_LIMITS, startServer, urlOf } from '../../test/harness/server.js';
+import { closeAll, WsClient } from '../../test/harness/ws-client.js';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
-import { NO_LIMITS, startServer, urlOf } from '../lib/server.js';
-import { closeAll, WsClient } from '../lib/ws-client.js';
 import { cpuSecondsOf } from './machine.js';
 
 const BATCH = 1000;

@@ -19,7 +19,7 @@ export function answerParent(acts) {
 
 /**
  * Starts a child.
- * @param {import('../lib/run.js').Run} owner
+ * @param {import('../../test/harness/run.js').Run} owner
  * @param {string} script beside this file
  */
 export function startChild(owner, script) {

@@ -14,10 +14,10 @@ import { writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { startRedis, temporaryFolder } from '../../test/harness/redis.js';
+import { NO_LIMITS, scrape, startServer, urlOf } from '../../test/harness/server.js';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
-import { startRedis, temporaryFolder } from '../lib/redis.js';
-import { NO_LIMITS, scrape, startServer, urlOf } from '../lib/server.js';
 import { cpuSecondsOf, pssKbOf } from './machine.js';
 import { startChild } from './webhooks-child.js';
 
@@ -31,11 +31,11 @@ const SEATS_PER_CONNECTION = 50;
 /** Between two windows, so that the backlog of the last one drains. */
 const PAUSE_MS = 1000;
 
-/** @typedef {import('../lib/run.js').Run} Run */
-/** @typedef {import('../lib/options.js').Values} Values */
+/** @typedef {import('../../test/harness/run.js').Run} Run */
+/** @typedef {import('../../test/harness/options.js').Values} Values */
 /** @typedef {ReturnType<typeof startChild>} Child */
-/** @typedef {import('../lib/server.js').Server} Server */
-/** @typedef {{server: Server, redis: import('../lib/redis.js').RedisServer|null, users: Child[]}} Place a server and its clients */
+/** @typedef {import('../../test/harness/server.js').Server} Server */
+/** @typedef {{server: Server, redis: import('../../test/harness/redis.js').RedisServer|null, users: Child[]}} Place a server and its clients */
 
 await experiment({
   question: 'Measures webhooks to an endpoint that is down or slow.',

@@ -5,7 +5,7 @@
 // failed, never as fast.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { percentileMs } from '../lib/latency.js';
+import { percentileMs } from '../../test/harness/latency.js';
 import { fixedRates } from './fixed-rates.js';
 import { searchRate } from './search.js';
 import { quiet } from './servers.js';

@@ -18,10 +18,10 @@ import { availableParallelism } from 'node:os';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
+import { readOptions } from '../../test/harness/options.js';
+import { startRedis } from '../../test/harness/redis.js';
+import { pause, print, run } from '../../test/harness/run.js';
 import { markdownTable, show } from '../lib/figures.js';
-import { readOptions } from '../lib/options.js';
-import { startRedis } from '../lib/redis.js';
-import { pause, print, run } from '../lib/run.js';
 
 const { values } = readOptions(
   'Measures the load of a fleet of workers on one Redis.',

@@ -12,7 +12,7 @@ import { createCounters } from '../../src/observability/counters.js';
 import { ANNOUNCEMENTS, encodePublication, KIND } from '../../src/protocol/publication.js';
 import { SyncScheduler } from '../../src/recovery/scheduler.js';
 import { Turn } from '../../src/worker/turn.js';
-import { until } from '../lib/server.js';
+import { until } from '../../test/harness/server.js';
 
 /** Workers that connect at the same time. */
 const AT_ONCE = 16;

@@ -16,15 +16,15 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { readOptions } from '../../test/harness/options.js';
+import { onSignal, Run } from '../../test/harness/run.js';
 import { describeMachine } from '../bench/machine.js';
-import { readOptions } from './options.js';
-import { onSignal, Run } from './run.js';
 
 const RESULTS = fileURLToPath(new URL('../bench/results/', import.meta.url));
 const SAVE =
   'save PATH | | | path of the report without its ending; without, a file of bench/results/';
 
-/** @typedef {{owner: Run, values: import('./options.js').Values, variant: string}} Trial */
+/** @typedef {{owner: Run, values: import('../../test/harness/options.js').Values, variant: string}} Trial */
 
 /**
  * @typedef {object} Report
@@ -41,10 +41,10 @@ const SAVE =
  * @param {object} parts
  * @param {string} parts.question
  * @param {string} [parts.options] a table (options.js); `rounds` repeats the variants, `save` is added
- * @param {(values: import('./options.js').Values) => readonly string[]} [parts.variants]
+ * @param {(values: import('../../test/harness/options.js').Values) => readonly string[]} [parts.variants]
  * @param {(trial: Trial) => Promise<S>|S} parts.setup
  * @param {(setup: S, trial: Trial) => Promise<M>} parts.measure
- * @param {(rounds: M[][], values: import('./options.js').Values) => Report} parts.report gets the
+ * @param {(rounds: M[][], values: import('../../test/harness/options.js').Values) => Report} parts.report gets the
  *   measurements by round and variant
  */
 export async function experiment({ question, options = '', variants, setup, measure, report }) {

@@ -10,9 +10,9 @@
 // connection 345, due at that time, the process's 17th message. All processes of a machine share
 // the clock, so that a broadcast is timed wherever it arrives.
 
-import { Latency } from '../lib/latency.js';
-import { pause } from '../lib/run.js';
-import { closeAll, WsClient } from '../lib/ws-client.js';
+import { Latency } from '../../test/harness/latency.js';
+import { pause } from '../../test/harness/run.js';
+import { closeAll, WsClient } from '../../test/harness/ws-client.js';
 import { failureKey } from './failures.js';
 import { Ways } from './ports.js';
 
@@ -35,7 +35,7 @@ const CLOSE_MS = 3000;
  * @property {number} replies
  * @property {number} deliveries of broadcasts
  * @property {[string, number][]} failures
- * @property {import('../lib/latency.js').Drained} latency of handshakes while connecting, else of
+ * @property {import('../../test/harness/latency.js').Drained} latency of handshakes while connecting, else of
  *   round trips
  * @property {number} cpuSeconds
  * @property {number} residentBytes now

@@ -4,7 +4,7 @@
 // takes no more connections. The error distinguishes them. Each failure counts under a key, and the
 // table has a row for each known key.
 
-import { HandshakeError } from '../lib/ws-client.js';
+import { HandshakeError } from '../../test/harness/ws-client.js';
 
 /** @typedef {'client'|'server'|'between'} Side */
 

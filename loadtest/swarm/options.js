@@ -1,7 +1,7 @@
 // options.js: the command line of the swarm.
 
 import { isIP } from 'node:net';
-import { helpText, parse, SERVER_HERE, targetUrl, UsageError } from '../lib/options.js';
+import { helpText, parse, SERVER_HERE, targetUrl, UsageError } from '../../test/harness/options.js';
 import { profileOf } from './profiles.js';
 
 /**

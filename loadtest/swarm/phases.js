@@ -8,8 +8,8 @@
 //
 // Each phase ends early if the run is stopped: too many errors, or Ctrl-C.
 
-import { Latency } from '../lib/latency.js';
-import { pause } from '../lib/run.js';
+import { Latency } from '../../test/harness/latency.js';
+import { pause } from '../../test/harness/run.js';
 
 /**
  * Endurance: a rate is held if this share of it was sent, all of that was answered, and no later

@@ -11,7 +11,7 @@
 import { readFileSync } from 'node:fs';
 import { createServer, isIP } from 'node:net';
 import { availableParallelism } from 'node:os';
-import { count } from '../lib/run.js';
+import { count } from '../../test/harness/run.js';
 import { usablePorts } from './ports.js';
 
 /**

@@ -1,6 +1,6 @@
 // progress.js: how far a phase is: a bar on a terminal, a line now and then elsewhere.
 
-import { print } from '../lib/run.js';
+import { print } from '../../test/harness/run.js';
 
 /**
  * The bar is a development dependency. Without it (`npm ci --omit=dev`) a terminal gets the lines,

@@ -3,7 +3,7 @@
 
 import { writeFileSync } from 'node:fs';
 import { availableParallelism, cpus, release, totalmem } from 'node:os';
-import { count } from '../lib/run.js';
+import { count } from '../../test/harness/run.js';
 import { chartFigure, escaped, stretched, WIDTH } from './chart.js';
 import { processWords } from './plan.js';
 import { SIDE } from './verdict.js';

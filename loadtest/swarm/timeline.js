@@ -1,8 +1,8 @@
 // timeline.js: the course of a run: the ticks of the clients, added up per sample, and the metrics
 // of the server.
 
-import { Latency } from '../lib/latency.js';
-import { scrape } from '../lib/server.js';
+import { Latency } from '../../test/harness/latency.js';
+import { scrape } from '../../test/harness/server.js';
 
 /** Bounds the report: a run of many hours is thinned out, every second sample dropped at a time. */
 const MAX_SAMPLES = 2000;

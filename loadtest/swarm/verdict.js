@@ -1,8 +1,8 @@
 // verdict.js: the result of a run in words: a line for each phase, the first limit that was hit, and
 // the setting to change.
 
+import { count } from '../../test/harness/run.js';
 import { showMs } from '../lib/figures.js';
-import { count } from '../lib/run.js';
 
 /** A client process with so much of a core measures itself. */
 const BUSY_SHARE = 0.85;

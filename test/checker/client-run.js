@@ -13,11 +13,11 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { readOptions } from '../../loadtest/lib/options.js';
-import { freePort, startRedis } from '../../loadtest/lib/redis.js';
-import { pause, print, run } from '../../loadtest/lib/run.js';
-import { startServer, until } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
+import { readOptions } from '../harness/options.js';
+import { freePort, startRedis } from '../harness/redis.js';
+import { pause, print, run } from '../harness/run.js';
+import { startServer, until } from '../harness/server.js';
 import { openTabs, withoutChromium } from '../helpers/browser.js';
 import { NumberedStream } from '../helpers/numbered-stream.js';
 import { becomePrivate, canBePrivate, Firewall, isPrivate } from '../helpers/private-network.js';
@@ -55,7 +55,7 @@ if (!isPrivate && canBePrivate())
 const seed = given.has('seed') ? options.seed : Math.floor(Math.random() * 2 ** 32);
 await run(`${options.disturbances} disturbances of clients, seed ${seed}`, trial, LIMIT_MS);
 
-/** @param {import('../../loadtest/lib/run.js').Run} test */
+/** @param {import('../harness/run.js').Run} test */
 async function trial(test) {
   const random = new Random(seed);
   const redis = await startRedis(test);
@@ -251,7 +251,7 @@ function watch(fanfare, name, tell) {
 }
 
 /**
- * @param {import('../../loadtest/lib/run.js').Run} test
+ * @param {import('../harness/run.js').Run} test
  * @param {string} url
  * @param {() => string} getToken
  * @param {(told: Told) => void} tell

@@ -1,8 +1,8 @@
 // figures.js: the figures of a run: accepted messages, the length of interruptions, and the time of
 // recoveries.
 
-import { Latency } from '../../loadtest/lib/latency.js';
-import { count } from '../../loadtest/lib/run.js';
+import { Latency } from '../harness/latency.js';
+import { count } from '../harness/run.js';
 
 /** @typedef {import('./indexed-run.js').Member} Member */
 /** @typedef {import('./indexed-run.js').Sight} Sight */

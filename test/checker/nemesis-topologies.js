@@ -1,8 +1,8 @@
 // nemesis-topologies.js: faults of Sentinel and of a cluster, and of the way from clients to servers.
 
-import { pause } from '../../loadtest/lib/run.js';
-import { until } from '../../loadtest/lib/server.js';
 import { slotOf } from '../../src/backend/redis/slots.js';
+import { pause } from '../harness/run.js';
+import { until } from '../harness/server.js';
 
 /** A failover, and the old primary's return as a replica, which Sentinel arranges each 10 s. */
 const FAILOVER_MS = 30_000;

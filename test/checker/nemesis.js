@@ -9,9 +9,9 @@
 
 import { copyFileSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { pause } from '../../loadtest/lib/run.js';
-import { until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { pause } from '../harness/run.js';
+import { until } from '../harness/server.js';
 import { Firewall, isPrivate } from '../helpers/private-network.js';
 import { NEMESES_OF_TOPOLOGIES } from './nemesis-topologies.js';
 import { Fanfare, PASSWORD, USER, USER_ARGS } from './trial.js';
@@ -474,7 +474,7 @@ export const NEMESES = Object.freeze({
 });
 
 /**
- * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
+ * @param {import('../harness/redis.js').RedisServer} redis
  * @param {...string} command
  * @returns {Promise<string>} rejects if Redis refuses it
  */
@@ -491,7 +491,7 @@ function mustBe(isSo, what) {
   if (!isSo) throw new Error(`the fault has no effect: it is not so that ${what}`);
 }
 
-/** @param {import('../../loadtest/lib/redis.js').RedisServer} redis @returns {Promise<boolean>} */
+/** @param {import('../harness/redis.js').RedisServer} redis @returns {Promise<boolean>} */
 async function isGone(redis) {
   return (await redis.cli('EXISTS', CANARY)) === '0';
 }
@@ -560,7 +560,7 @@ function rolledBack({ areWritesHeld }) {
  * The servers' address of Redis leads to another one, which is empty, and then back to the first,
  * which has stayed as it was.
  * @param
- *   {(proxy: import('../helpers/tcp-proxy.js').TcpProxy, redis: import('../../loadtest/lib/redis.js').RedisServer) => unknown}
+ *   {(proxy: import('../helpers/tcp-proxy.js').TcpProxy, redis: import('../harness/redis.js').RedisServer) => unknown}
  *   disconnect
  * @returns {(trial: Trial) => Promise<Heal>}
  */
@@ -605,7 +605,7 @@ function dropped(ways, hosts) {
 
 /**
  * Waits for the end of a snapshot.
- * @param {import('../../loadtest/lib/redis.js').RedisServer} redis @param {'ok'|'err'} status
+ * @param {import('../harness/redis.js').RedisServer} redis @param {'ok'|'err'} status
  */
 function saved(redis, status) {
   return until(

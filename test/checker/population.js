@@ -7,7 +7,7 @@
 // They live through the faults. Now and then some of them act as clients do: leave, return, publish
 // without an echo, join again.
 
-import { pause } from '../../loadtest/lib/run.js';
+import { pause } from '../harness/run.js';
 import { SECRET, token } from '../helpers/tokens.js';
 import { CentrifugoClient, TRANSPORTS } from './centrifugo-client.js';
 import { SETTLE_US } from './indexed-run.js';

@@ -1,6 +1,6 @@
 // report.js: checks a record and describes the findings.
 
-import { count, print, table } from '../../loadtest/lib/run.js';
+import { count, print, table } from '../harness/run.js';
 import { Checker } from './checker.js';
 import { readRecord } from './record.js';
 

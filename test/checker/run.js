@@ -19,8 +19,8 @@
 
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { readOptions } from '../../loadtest/lib/options.js';
-import { pause, print, run } from '../../loadtest/lib/run.js';
+import { readOptions } from '../harness/options.js';
+import { pause, print, run } from '../harness/run.js';
 import { becomePrivate, canBePrivate, isPrivate } from '../helpers/private-network.js';
 import { NEMESES, possibleNemeses } from './nemesis.js';
 import { Random } from './random.js';
@@ -124,7 +124,7 @@ function drawProfile(random) {
   return { topology: pick('topology'), readers: pick('readers') };
 }
 
-/** @param {import('../../loadtest/lib/run.js').Run} test */
+/** @param {import('../harness/run.js').Run} test */
 async function trial(test) {
   const embedded = topology === 'embedded';
   const trial = await startTrial(test, {
@@ -203,7 +203,7 @@ async function trial(test) {
 }
 
 /**
- * @param {import('../../loadtest/lib/run.js').Run} test
+ * @param {import('../harness/run.js').Run} test
  * @param {import('./webhook-watch.js').WebhookWatch} watch
  * @param {readonly string[]} differences
  */

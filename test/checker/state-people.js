@@ -1,7 +1,7 @@
 // state-people.js: the clients in the rooms with state of a random run: members of each kind, and
 // publishers that set and remove keys. In calm the map of each member is compared with the backend's.
 
-import { pause } from '../../loadtest/lib/run.js';
+import { pause } from '../harness/run.js';
 import { Publisher } from './publisher.js';
 import { StateClient, StateLibrary, stateRecorder } from './state-clients.js';
 

@@ -4,9 +4,9 @@ import { rmSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { freePort, startRedis } from '../../loadtest/lib/redis.js';
-import { pause } from '../../loadtest/lib/run.js';
-import { readiness, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { freePort, startRedis } from '../harness/redis.js';
+import { pause } from '../harness/run.js';
+import { readiness, scrape, startServer, until } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
 import { knowLanes } from '../helpers/known-lanes.js';
 import { isPrivate } from '../helpers/private-network.js';
@@ -40,7 +40,7 @@ const GAUGES = Object.freeze([
 ]);
 
 /** @typedef {{after: (fn: () => unknown) => void}} Lifetime */
-/** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
+/** @typedef {import('../harness/redis.js').RedisServer} RedisServer */
 /**
  * Redis servers, and the settings with which a Fanfare server finds them.
  * @typedef {object} Store
@@ -108,10 +108,10 @@ export class Fanfare {
     this.t = t;
     this.env = env;
     this.main = main;
-    /** @type {import('../../loadtest/lib/server.js').Server} */
+    /** @type {import('../harness/server.js').Server} */
     // @ts-expect-error: start() makes it
     this.process = undefined;
-    /** Logs of the processes there were. @type {import('../../loadtest/lib/server.js').LogLine[][]} */
+    /** Logs of the processes there were. @type {import('../harness/server.js').LogLine[][]} */
     this.logs = [];
     /**
      * When workers were killed on purpose: five within a minute make a server give up.
@@ -164,7 +164,7 @@ export class Fanfare {
     return values;
   }
 
-  /** @returns {import('../../loadtest/lib/server.js').LogLine[]} */
+  /** @returns {import('../harness/server.js').LogLine[]} */
   get lines() {
     return this.logs.flat();
   }
@@ -437,7 +437,7 @@ async function channels(redis) {
 /**
  * Is a log line about a fault of the server itself? Workers die and hang here because they are made
  * to.
- * @param {import('../../loadtest/lib/server.js').LogLine} line
+ * @param {import('../harness/server.js').LogLine} line
  */
 function isOfOurMaking({ level, msg, err }) {
   // A worker that was starting when its primary was killed.

@@ -1,7 +1,7 @@
 // webhook-truth.js: reads the users of each room from the HTTP API, as docs/webhooks.md asks for after
 // a gap.
 
-import { each } from '../../loadtest/lib/ws-client.js';
+import { each } from '../harness/ws-client.js';
 import { apiOf } from '../helpers/api.js';
 
 const MAX_ROOMS = 1000;

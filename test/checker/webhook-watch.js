@@ -4,7 +4,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { pause } from '../../loadtest/lib/run.js';
+import { pause } from '../harness/run.js';
 import { COMMUTED_ROOMS, PRESENCE_PREFIX, PUSHER_ROOM } from './population.js';
 import { WEBHOOK_SECRET, WebhookReceiver } from './webhook-receiver.js';
 import { readTruth } from './webhook-truth.js';

@@ -1,8 +1,8 @@
 // workload.js: clients in rooms, publishers at a rate, and at the end markers that must reach
 // everybody.
 
-import { pause } from '../../loadtest/lib/run.js';
-import { until } from '../../loadtest/lib/server.js';
+import { pause } from '../harness/run.js';
+import { until } from '../harness/server.js';
 import { RecoveringClient } from './client.js';
 import { SETTLE_US } from './indexed-run.js';
 import { FACTS, Population } from './population.js';

@@ -5,7 +5,7 @@ import { execFile } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { connectionToken, connectRaw, WITH_TOKENS } from '../helpers/centrifugo.js';
 import { KEY } from '../helpers/centrifugo-api.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';

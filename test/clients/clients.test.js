@@ -12,7 +12,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { startServer } from '../../loadtest/lib/server.js';
+import { startServer } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
 
 const INSTALL_TIMEOUT_MS = 300_000;

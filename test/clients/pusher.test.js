@@ -16,7 +16,7 @@ import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import * as esbuild from 'esbuild';
 import express from 'express';
-import { until } from '../../loadtest/lib/server.js';
+import { until } from '../harness/server.js';
 import { makeServerCertificate } from '../helpers/certificates.js';
 import { APP, sdkOf, startPusher, startReceiver } from '../helpers/pusher.js';
 

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
 import { FAST_PATHS } from '../../src/observability/counters.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { startRedis } from '../harness/redis.js';
 import { FIELDS, isOff } from '../helpers/hidden/fields.js';
 import { passWithout } from '../helpers/hidden/without.js';
 import { startTlsRedis } from '../helpers/redis-tls.js';

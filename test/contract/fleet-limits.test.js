@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { until } from '../../loadtest/lib/server.js';
+import { until } from '../harness/server.js';
 import { BACKENDS, startServer } from './suite.js';
 
 const CAP = 100;

@@ -2,12 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
-import { until } from '../../loadtest/lib/server.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { createBackend } from '../../src/backend/redis/index.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { redisSettings, startRedis } from '../harness/redis.js';
+import { until } from '../harness/server.js';
 import {
   CONFIG,
   HEARTBEAT_MS,
@@ -61,7 +61,7 @@ function redisWorker(redis, times) {
 /**
  * @param {string} behaviour
  * @param
- *   {(redis: import('../../loadtest/lib/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {counters: import('../../src/observability/counters.js').Counters, parts: ReturnType<typeof redisWorker>}>) => Promise<void>}
+ *   {(redis: import('../harness/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {counters: import('../../src/observability/counters.js').Counters, parts: ReturnType<typeof redisWorker>}>) => Promise<void>}
  *   body
  * @param {{args?: string[], ttlMs?: number}} [options]
  */
@@ -97,7 +97,7 @@ function comesBackAfter(worker, listener) {
 
 /**
  * No key of presence is left but the heartbeats.
- * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
+ * @param {import('../harness/redis.js').RedisServer} redis
  */
 async function leftovers(redis) {
   const keys = (await redis.cli('--raw', 'KEYS', 'contract:presence:*'))

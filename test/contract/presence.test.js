@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { until } from '../../loadtest/lib/server.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
+import { until } from '../harness/server.js';
 import {
   CONFIG,
   HEARTBEAT_MS,

@@ -6,12 +6,12 @@ import assert from 'node:assert/strict';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
-import { until } from '../../loadtest/lib/server.js';
+import { redisSettings, startRedis } from '../harness/redis.js';
+import { until } from '../harness/server.js';
 import { connect, cut, RIGHTS, rotate, setUser } from '../helpers/redis-passwords.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
-/** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
+/** @typedef {import('../harness/redis.js').RedisServer} RedisServer */
 
 const OPTIONS = { timeout: 30_000 };
 

@@ -5,13 +5,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import pino from 'pino';
-import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RedisConnection } from '../../src/backend/redis/connection.js';
 import { createBackend } from '../../src/backend/redis/index.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { encodeKeyed } from '../../src/protocol/publication.js';
+import { redisSettings, startRedis } from '../harness/redis.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 import { announcements, configOf, eventually, log as silent, Worker } from './suite.js';
 
@@ -202,7 +202,7 @@ test(
     };
     const before = await position();
     const look = () => a.broker.history('h.room', { after: 0, limit: 10 });
-    const lead = async (/** @type {import('../../loadtest/lib/redis.js').RedisServer} */ redis) => {
+    const lead = async (/** @type {import('../harness/redis.js').RedisServer} */ redis) => {
       proxy.target = redis.port;
       const changes = a.states.length;
       proxy.cut();

@@ -7,15 +7,14 @@ import { appendFile, open, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
-
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { until } from '../../loadtest/lib/server.js';
 import { RevocationLog } from '../../src/auth/revocation-log.js';
 import { Revocations } from '../../src/auth/revocations.js';
 import { compact, RevocationFile } from '../../src/backend/embedded/revocation-file.js';
 import { RedisRevocations } from '../../src/backend/redis/revocations.js';
 import { KEPT_ALWAYS_MS, KEPT_MS } from '../../src/backend/revocations.js';
 import { createAuthCounters } from '../../src/observability/counters.js';
+import { startRedis } from '../harness/redis.js';
+import { until } from '../harness/server.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { BACKENDS, startServer } from './suite.js';
 

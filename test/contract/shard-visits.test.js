@@ -4,14 +4,14 @@
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
 import { Redis } from 'ioredis';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { until } from '../../loadtest/lib/server.js';
 import { readScript } from '../../src/backend/redis/scripts.js';
 import { ShardVisits } from '../../src/backend/redis/shard-visits.js';
+import { startRedis } from '../harness/redis.js';
+import { until } from '../harness/server.js';
 
 const CLAIM_MS = 30_000;
 
-/** @type {import('../../loadtest/lib/redis.js').RedisServer} */
+/** @type {import('../harness/redis.js').RedisServer} */
 let server;
 /** @type {Redis} */
 let redis;

@@ -10,11 +10,11 @@ import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { test } from 'node:test';
 import WebSocket from 'ws';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { until } from '../../loadtest/lib/server.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { Phase } from '../../src/worker/phase.js';
 import { createWorker } from '../../src/worker/worker.js';
+import { startRedis } from '../harness/redis.js';
+import { until } from '../harness/server.js';
 import { configOf } from '../helpers/config.js';
 import { log } from './suite.js';
 

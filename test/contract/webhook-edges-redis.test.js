@@ -2,10 +2,10 @@
 // cost.
 
 import assert from 'node:assert/strict';
-import { startRedis } from '../../loadtest/lib/redis.js';
 import { onceOnly } from '../../src/hub/publisher.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { laneOf } from '../../src/webhooks/queue.js';
+import { startRedis } from '../harness/redis.js';
 import { startSentinels, until } from '../helpers/redis-sentinel.js';
 import {
   assertSequences,

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { EventSource } from 'eventsource';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { until } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
+import { startRedis } from '../harness/redis.js';
+import { until } from '../harness/server.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { startExample } from '../helpers/example.js';
 

@@ -5,9 +5,9 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, scrape, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connect } from '../helpers/clients.js';
 import { EventClient } from '../helpers/event-stream.js';
@@ -37,7 +37,7 @@ const ALL = { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] };
 /** Names that look like rooms of others, or like escapes. */
 const TRICKY = ['1:r', '12:r', 'u:ann', '/e1', '/x41', '__proto__', 'constructor', ':', '::u:ann'];
 
-/** @param {import('../../loadtest/lib/server.js').Owner} t @param {Record<string, string>} [env] */
+/** @param {import('../harness/server.js').Owner} t @param {Record<string, string>} [env] */
 async function start(t, env = {}) {
   const path = join(temporaryFolder(t), 'apps.json');
   const own = { history: ['h:*=100/1h'], presence: ['team:*'], clientEvents: true };

@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { WebSocketServer } from 'ws';
-import { startServer } from '../../loadtest/lib/server.js';
+import { startServer } from '../harness/server.js';
 import { startDroppingProxy } from '../helpers/dropping-proxy.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 

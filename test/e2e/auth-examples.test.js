@@ -15,7 +15,7 @@ import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET } from '../helpers/tokens.js';

@@ -6,9 +6,6 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import pino from 'pino';
 import { WebSocket } from 'ws';
-
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { createBackend } from '../../src/backend/redis/index.js';
 import { loadConfig } from '../../src/config/config.js';
@@ -16,6 +13,8 @@ import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { ANNOUNCEMENTS } from '../../src/protocol/publication.js';
 import { WorkerAuth } from '../../src/worker/auth.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { EventClient } from '../helpers/event-stream.js';
 import { shared } from '../helpers/shared.js';

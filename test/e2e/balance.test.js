@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { NO_LIMITS, samples, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, samples, scrape, startServer, until } from '../harness/server.js';
 import { checkBalance } from '../helpers/balance-run.js';
 import { checkedTest } from '../helpers/checks.js';
 import { connect } from '../helpers/clients.js';

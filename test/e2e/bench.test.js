@@ -14,13 +14,7 @@ import { isPresent, startServer } from '../../loadtest/bench/servers.js';
 import { CLIENT_BOUND, clean, DISTURBED, flagsOf } from '../../loadtest/bench/step.js';
 import { findClient, Swarm } from '../../loadtest/bench/swarm.js';
 import { NO_ECHO, ROUNDS, TABLES, WORKLOADS } from '../../loadtest/bench/workloads.js';
-import {
-  addHistogram,
-  BUCKETS,
-  bucketOf,
-  middleOf,
-  percentileMs,
-} from '../../loadtest/lib/latency.js';
+import { addHistogram, BUCKETS, bucketOf, middleOf, percentileMs } from '../harness/latency.js';
 
 const kinds = /** @type {const} */ (['c', 'node']);
 

@@ -5,11 +5,11 @@
 // every client, then the `broadcastResult` with the count of all must reach its sender. Such clients
 // know the types `echo`, `broadcast` and `broadcastResult`; many tools fail on any other.
 
-import { Latency } from '../../loadtest/lib/latency.js';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { pause } from '../../loadtest/lib/run.js';
-import { NO_LIMITS, startServer, until, urlOf } from '../../loadtest/lib/server.js';
-import { closeAll, openMany, WsClient } from '../../loadtest/lib/ws-client.js';
+import { Latency } from '../harness/latency.js';
+import { startRedis } from '../harness/redis.js';
+import { pause } from '../harness/run.js';
+import { NO_LIMITS, startServer, until, urlOf } from '../harness/server.js';
+import { closeAll, openMany, WsClient } from '../harness/ws-client.js';
 import { checkedTest } from '../helpers/checks.js';
 
 const clientCount = 200;

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, test } from 'node:test';
-import { scrape, until } from '../../loadtest/lib/server.js';
+import { scrape, until } from '../harness/server.js';
 import {
   CentrifugoClient,
   connectionToken,

@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { Centrifuge } from 'centrifuge';
 import { SignJWT } from 'jose';
 import { WebSocket } from 'ws';
-import { startServer, until } from '../../loadtest/lib/server.js';
+import { startServer, until } from '../harness/server.js';
 import { codeWith, runCode } from '../helpers/doc-code.js';
 
 const OPTIONS = { timeout: 60_000 };

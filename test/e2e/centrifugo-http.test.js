@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, scrape, startServer, until } from '../harness/server.js';
 import { connectionToken, connectRaw, WITH_TOKENS } from '../helpers/centrifugo.js';
 import { centrifugoApiOf, KEY } from '../helpers/centrifugo-api.js';
 import { connect } from '../helpers/clients.js';
@@ -13,7 +13,7 @@ import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { token } from '../helpers/tokens.js';
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 
 const OPTIONS = { timeout: 60_000 };
 const OLD_KEY = `${KEY}-old`;

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
+import { startRedis } from '../harness/redis.js';
 import { connectionToken, sharedCentrifugo, WITH_TOKENS } from '../helpers/centrifugo.js';
 import { eventually } from '../helpers/redis-worker.js';
 import { shared } from '../helpers/shared.js';

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { WebSocketServer } from 'ws';
-import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { call } from '../helpers/cli.js';
 import { connect } from '../helpers/clients.js';
@@ -24,7 +24,7 @@ const OPTIONS = { timeout: 60_000 };
 const ALL = ['*'];
 const RIGHTS = { rooms: { join: ALL, publish: ALL, presence: ALL, history: ALL } };
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 
 /** @param {Owner} owner @param {Record<string, string>} [env] */
 async function startWithKey(owner, env = {}) {

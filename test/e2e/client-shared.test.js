@@ -4,14 +4,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import {
-  connectionsPerWorker,
-  scrape,
-  startServer,
-  until,
-  urlOf,
-} from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
+import { connectionsPerWorker, scrape, startServer, until, urlOf } from '../harness/server.js';
 import { openTabs, withoutChromium } from '../helpers/browser.js';
 import { servePages } from '../helpers/client-pages.js';
 import { follow, NumberedStream } from '../helpers/numbered-stream.js';

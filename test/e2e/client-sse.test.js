@@ -3,9 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startServer, until, urlOf } from '../../loadtest/lib/server.js';
 import { Fanfare as Publisher } from '../../src/client/node.js';
 import { Fanfare } from '../../src/client/sse/index.js';
+import { startServer, until, urlOf } from '../harness/server.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { servePages } from '../helpers/client-pages.js';
 import { follow, NumberedStream } from '../helpers/numbered-stream.js';
@@ -25,7 +25,7 @@ const ENV = {
 };
 const RIGHTS = { rooms: { join: ['*'], publish: ['*'] } };
 
-/** @param {import('../../loadtest/lib/server.js').Server} server */
+/** @param {import('../harness/server.js').Server} server */
 const streamOf = (server) => urlOf(server).replace(/^ws(.*)ws$/, 'http$1sse');
 
 /** A numbered stream, and a viewer of it. @param {TestContext} t */

@@ -3,10 +3,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { startServer, until, urlOf } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
 import { Fanfare as StreamFanfare } from '../../src/client/sse/index.js';
+import { startRedis } from '../harness/redis.js';
+import { startServer, until, urlOf } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { killWorker } from '../helpers/workers.js';
 

@@ -8,8 +8,8 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { WebSocket } from 'ws';
-import { freePort } from '../../loadtest/lib/redis.js';
-import { scrape, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { freePort } from '../harness/redis.js';
+import { scrape, spawnServer, startServer, until } from '../harness/server.js';
 import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
@@ -41,7 +41,7 @@ async function connect(t, port, localAddress) {
   return socket;
 }
 
-/** @param {import('../../loadtest/lib/server.js').Owner} t @param {string} text */
+/** @param {import('../harness/server.js').Owner} t @param {string} text */
 function configFile(t, text) {
   const folder = temporaryFolder(t);
   const path = join(folder, 'fanfare.env');

@@ -4,7 +4,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startServer, until } from '../../loadtest/lib/server.js';
+import { startServer, until } from '../harness/server.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
 import {

@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { until } from '../../loadtest/lib/server.js';
+import { until } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';

@@ -5,8 +5,8 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { networkInterfaces } from 'node:os';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, samples, spawnServer, startServer, until } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
 import { withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
@@ -14,7 +14,7 @@ import { openConsole, seriousFaults } from '../helpers/console-page.js';
 import { shared } from '../helpers/shared.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 
 const OPTIONS = { timeout: 60_000 };
 const HEADER = { 'X-Fanfare-Console': '1' };

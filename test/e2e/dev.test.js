@@ -8,7 +8,7 @@ import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { until } from '../../loadtest/lib/server.js';
+import { until } from '../harness/server.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const DEV = fileURLToPath(new URL('../dev.js', import.meta.url));

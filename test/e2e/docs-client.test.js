@@ -11,9 +11,9 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { WebSocket } from 'ws';
-import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
 import { Fanfare as Listener } from '../../src/client/sse/index.js';
+import { NO_LIMITS, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { runCode, scriptWith } from '../helpers/doc-code.js';
@@ -28,7 +28,7 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 
 /**
  * A server with history in `chat.*`, and an API; the code of the page, for that server.
- * @param {import('../../loadtest/lib/server.js').Owner} t @param {Record<string, string>} [env]
+ * @param {import('../harness/server.js').Owner} t @param {Record<string, string>} [env]
  */
 async function setUp(t, env) {
   const secret = newSecret();

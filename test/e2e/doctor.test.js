@@ -9,8 +9,8 @@ import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { WebSocket } from 'ws';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { startServer } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { startServer } from '../harness/server.js';
 
 const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
 const OPTIONS = { timeout: 60_000 };

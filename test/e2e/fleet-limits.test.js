@@ -3,9 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { scrape, startServer, until, urlOf } from '../../loadtest/lib/server.js';
-import { each, WsClient } from '../../loadtest/lib/ws-client.js';
+import { startRedis } from '../harness/redis.js';
+import { scrape, startServer, until, urlOf } from '../harness/server.js';
+import { each, WsClient } from '../harness/ws-client.js';
 import { dial } from '../helpers/dial.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
@@ -74,7 +74,7 @@ async function settle(clients, cap, code) {
 }
 
 /**
- * @param {import('../../loadtest/lib/server.js').Server} server
+ * @param {import('../harness/server.js').Server} server
  * @param {string} name of a metric of these limits
  */
 async function figure({ metricsPort }, name) {

@@ -7,9 +7,6 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { Redis } from 'ioredis';
 import pino from 'pino';
-
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, samples, startServer, until } from '../../loadtest/lib/server.js';
 import { RateLimiter } from '../../src/admission/rate-limit.js';
 import { Refused } from '../../src/admission/refused.js';
 import { createBackend } from '../../src/backend/index.js';
@@ -21,13 +18,15 @@ import { ANNOUNCEMENTS, encodeNotice, KIND } from '../../src/protocol/publicatio
 import { createCloseAll } from '../../src/worker/close-all.js';
 import { Fleet } from '../../src/worker/fleet.js';
 import { FleetMember } from '../../src/worker/fleet-member.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, samples, startServer, until } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 import { buildHub, describeWorker } from '../helpers/hub.js';
 import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 
 const ENV = {
   ...NO_LIMITS,

@@ -4,9 +4,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Redis } from 'ioredis';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { samples, startServer } from '../../loadtest/lib/server.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { startRedis } from '../harness/redis.js';
+import { samples, startServer } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 
 /** As a Redis message holds it: behind its length. @param {Buffer} publication */

@@ -13,7 +13,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { until } from '../../loadtest/lib/server.js';
+import { until } from '../harness/server.js';
 import { codeWith } from '../helpers/doc-code.js';
 import { canBePrivate } from '../helpers/private-network.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';

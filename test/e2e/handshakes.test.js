@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { connect } from 'node:net';
 import { test } from 'node:test';
-import { samples, startServer, until } from '../../loadtest/lib/server.js';
+import { samples, startServer, until } from '../harness/server.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
 const OPTIONS = { timeout: 60_000 };
@@ -14,7 +14,7 @@ const STORM_WITHIN_MS = 40_000;
 const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
 const noPrlimit = spawnSync('prlimit', ['--version']).error && 'no prlimit here';
 
-/** @param {import('../../loadtest/lib/server.js').Server} server */
+/** @param {import('../harness/server.js').Server} server */
 async function scrape({ metricsPort }) {
   const response = await fetch(`http://127.0.0.1:${metricsPort}/metrics`);
   return samples(await response.text());

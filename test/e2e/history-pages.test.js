@@ -3,9 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { shared } from '../helpers/shared.js';
 

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { connectRaw, openRaw, subscriptionToken } from '../helpers/centrifugo.js';
 import { connect } from '../helpers/clients.js';
 import { EventClient } from '../helpers/event-stream.js';
@@ -42,7 +42,7 @@ const started = shared(async (owner) => {
 
 /**
  * A member with a message in the room.
- * @param {import('../../loadtest/lib/server.js').Owner} owner @param {number} port
+ * @param {import('../harness/server.js').Owner} owner @param {number} port
  * @param {string} room
  */
 async function occupy(owner, port, room) {

@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, startServer, until } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 

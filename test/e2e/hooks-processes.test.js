@@ -6,7 +6,7 @@ import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { NO_LIMITS, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, spawnServer, startServer, until } from '../harness/server.js';
 import { connect, connectInTurn } from '../helpers/clients.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 

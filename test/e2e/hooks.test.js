@@ -5,8 +5,8 @@ import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
+import { NO_LIMITS, scrape, startServer, until } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 import { EventClient } from '../helpers/event-stream.js';
 import { shared } from '../helpers/shared.js';
@@ -28,7 +28,7 @@ const ENV = {
 /** Servers that several tests share. @type {(() => unknown)[]} */
 const cleanups = [];
 const owner = { after: (/** @type {() => unknown} */ cleanup) => void cleanups.push(cleanup) };
-/** @type {import('../../loadtest/lib/server.js').Server} */
+/** @type {import('../harness/server.js').Server} */
 let server;
 before(async () => {
   server = await startServer(owner, ENV);
@@ -58,7 +58,7 @@ const withTokens = {
 /** @param {string} user */
 const as = (user) => ({ headers: { cookie: `a=b; session=${user}` } });
 
-/** @param {import('../../loadtest/lib/server.js').Server} [where] */
+/** @param {import('../harness/server.js').Server} [where] */
 const metrics = async ({ metricsPort } = server) =>
   (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
 

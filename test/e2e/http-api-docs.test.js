@@ -7,7 +7,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
 import { connect } from '../helpers/clients.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';

@@ -5,8 +5,8 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, scrape, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret, startWithKey } from '../helpers/api.js';
 import { connect } from '../helpers/clients.js';
 import { EventClient } from '../helpers/event-stream.js';
@@ -15,8 +15,8 @@ import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
-/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
+/** @typedef {import('../harness/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Server} Server */
 
 /** Sends SIGHUP. @param {Server} server @returns waits for a line that begins so */
 function reload(server) {

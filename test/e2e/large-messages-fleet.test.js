@@ -5,8 +5,8 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, scrape, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { sha256, startBucket } from '../helpers/bucket.js';
 import { connect, connectInTurn } from '../helpers/clients.js';

@@ -9,7 +9,7 @@ import { once } from 'node:events';
 import { request } from 'node:http';
 import { test } from 'node:test';
 
-import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, scrape, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { isStrict, sha256, startBucket } from '../helpers/bucket.js';
 import { connect } from '../helpers/clients.js';

@@ -10,7 +10,7 @@ import { basename, dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { WebSocketServer } from 'ws';
-import { freePort } from '../../loadtest/lib/redis.js';
+import { freePort } from '../harness/redis.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 /** Of README.md and package.json, for people. */

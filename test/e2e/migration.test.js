@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { startServer } from '../../loadtest/lib/server.js';
+import { startServer } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';

@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { startServer, until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { startServer, until } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 
 test('a server without the rule of another numbers its publications there, and a recovery misses none', {

@@ -6,7 +6,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { until } from '../../loadtest/lib/server.js';
+import { until } from '../harness/server.js';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const OPTIONS = { timeout: 60_000 };

@@ -6,10 +6,9 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { parse } from 'yaml';
-
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
 import { API_ERRORS } from '../../src/protocol/codes.js';
 import { routesOf } from '../../src/transport/http-api/routes.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connect } from '../helpers/clients.js';
 import { SECRET, token } from '../helpers/tokens.js';

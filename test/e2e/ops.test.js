@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
-import { samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { samples, spawnServer, startServer, until } from '../harness/server.js';
 import { fallen } from '../helpers/counters.js';
 import { RawClient } from '../helpers/raw-http.js';
 import { shared } from '../helpers/shared.js';

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { entryOf, PusherClient, writeApps } from '../helpers/pusher.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 import { shared } from '../helpers/shared.js';

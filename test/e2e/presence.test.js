@@ -3,8 +3,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { samples, startServer, until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { samples, startServer, until } from '../harness/server.js';
 import { connect, connectInTurn } from '../helpers/clients.js';
 
 const TIMEOUT_MS = 40_000;

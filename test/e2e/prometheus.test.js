@@ -12,8 +12,8 @@ import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { freePort, startRedis } from '../../loadtest/lib/redis.js';
-import { startServer, until } from '../../loadtest/lib/server.js';
+import { freePort, startRedis } from '../harness/redis.js';
+import { startServer, until } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 import { edited, startDaemon } from '../helpers/daemon.js';
 import { APP, connectPusher } from '../helpers/pusher.js';
@@ -201,8 +201,8 @@ async function talk(t, port) {
 /**
  * A Prometheus with ops/prometheus/: only addresses and intervals differ.
  * @param {import('node:test').TestContext} t
- * @param {import('../../loadtest/lib/server.js').Server} server
- * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
+ * @param {import('../harness/server.js').Server} server
+ * @param {import('../harness/redis.js').RedisServer} redis
  */
 async function startPrometheus(t, server, redis) {
   const folder = temporaryFolder(t);

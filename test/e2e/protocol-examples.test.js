@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
-import { startServer } from '../../loadtest/lib/server.js';
+import { startServer } from '../harness/server.js';
 
 const PAGE = new URL('../../docs/protocol.md', import.meta.url);
 const VOLATILE = ['connectionId', 'serverId', 'from', 'timestamp', 'epoch', 'listenerCount'];

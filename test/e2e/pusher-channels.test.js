@@ -3,8 +3,8 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { scrape } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { scrape } from '../harness/server.js';
 import { connect as connectNative } from '../helpers/clients.js';
 import { APP, hmac, sharedPusher, startPusher } from '../helpers/pusher.js';
 

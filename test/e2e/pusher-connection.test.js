@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { startServer } from '../../loadtest/lib/server.js';
+import { startServer } from '../harness/server.js';
 import { makeServerCertificate } from '../helpers/certificates.js';
 import { handshakeStatus } from '../helpers/clients.js';
 import {

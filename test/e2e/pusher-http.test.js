@@ -6,9 +6,9 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import Pusher from 'pusher';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, scrape, startServer } from '../../loadtest/lib/server.js';
 import { socketIdOf } from '../../src/doors/pusher/socket-id.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, scrape, startServer } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 import { pusherApiOf, signedRequest } from '../helpers/pusher-api.js';
 import { shared } from '../helpers/shared.js';
@@ -23,7 +23,7 @@ const APPS = [
   { ...OFF, enabled: false },
 ];
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 
 /** @param {Owner} t @param {Record<string, string>} [env] @param {unknown} [apps] */
 async function startWithApps(t, env = {}, apps = APPS) {

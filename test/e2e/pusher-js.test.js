@@ -8,8 +8,8 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { after, test } from 'node:test';
 import express from 'express';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { until } from '../harness/server.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import {
   APP,

@@ -5,8 +5,8 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { scrape, startServer, until } from '../harness/server.js';
 import { handshakeStatus } from '../helpers/clients.js';
 import {
   APP,

@@ -3,8 +3,8 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { startServer } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { startServer } from '../harness/server.js';
 import { APP, entryOf, hmac, pusherOf, sharedPusher, writeApps } from '../helpers/pusher.js';
 import { shared } from '../helpers/shared.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';

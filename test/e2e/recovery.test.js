@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { samples, startServer } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { samples, startServer } from '../harness/server.js';
 import { connect, connectInTurn } from '../helpers/clients.js';
 
 const OPTIONS = { timeout: 60_000 };

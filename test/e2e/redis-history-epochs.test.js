@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { freePort, redisSettings, startRedis } from '../../loadtest/lib/redis.js';
+import { freePort, redisSettings, startRedis } from '../harness/redis.js';
 import { ALL, history, numbered, publish, read, TIMEOUT_MS } from '../helpers/redis-history.js';
 import { eventually, outcome, start } from '../helpers/redis-worker.js';
 import { change } from '../helpers/state-broker.js';
@@ -14,7 +14,7 @@ import { startTcpProxy } from '../helpers/tcp-proxy.js';
 /** @typedef {import('../../src/backend/broker.js').Position} Position */
 /** @typedef {import('../../src/backend/broker.js').ReadRequest} ReadRequest */
 
-/** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
+/** @typedef {import('../harness/redis.js').RedisServer} RedisServer */
 
 describe('epochs of histories on Redis', { concurrency: 4 }, () => {
   for (const historyFence of /** @type {const} */ (['strict', 'trust'])) {

@@ -3,8 +3,8 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { MAX_PAGE_BYTES } from '../../src/backend/broker.js';
+import { freePort, startRedis } from '../harness/redis.js';
 import { atOnce } from '../helpers/at-once.js';
 import { ALL, history, numbered, publish, read, TIMEOUT_MS } from '../helpers/redis-history.js';
 import { eventually, outcome, start } from '../helpers/redis-worker.js';

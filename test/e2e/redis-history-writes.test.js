@@ -8,11 +8,11 @@ import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { Redis } from 'ioredis';
-import { startRedis } from '../../loadtest/lib/redis.js';
+import { startRedis } from '../harness/redis.js';
 import { history, publish, read, TIMEOUT_MS } from '../helpers/redis-history.js';
 import { eventually, outcome, start } from '../helpers/redis-worker.js';
 
-/** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
+/** @typedef {import('../harness/redis.js').RedisServer} RedisServer */
 
 describe('publishes to histories on Redis', { concurrency: 4 }, () => {
   /** Why Redis may refuse: the cause, and its end. */

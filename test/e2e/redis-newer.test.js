@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
 import { writePublication } from '../../src/backend/batch.js';
 import { RedisRevocations } from '../../src/backend/redis/revocations.js';
 import { parseHistoryRules } from '../../src/config/room-patterns.js';
 import { writePosition } from '../../src/protocol/position.js';
+import { startRedis } from '../harness/redis.js';
 import { eventually, outcome, start } from '../helpers/redis-worker.js';
 
 const { rules: history } = parseHistoryRules(['kept.*=100/60s']);

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { test } from 'node:test';
-import { connectionsPerWorker, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { connectionsPerWorker, scrape, startServer, until } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 import { RawClient } from '../helpers/raw-http.js';
 import { shared } from '../helpers/shared.js';
@@ -12,7 +12,7 @@ import { shared } from '../helpers/shared.js';
 const OPTIONS = { timeout: 60_000 };
 
 /** @typedef {import('../helpers/clients.js').Client} Client */
-/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
+/** @typedef {import('../harness/server.js').Server} Server */
 
 /** Each test reloads it, and the last one ends it. */
 const started = shared((owner) =>

@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connectInTurn } from '../helpers/clients.js';
 import { shared } from '../helpers/shared.js';

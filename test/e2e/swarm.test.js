@@ -10,8 +10,8 @@ import { after, describe, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { chromium } from 'playwright-core';
 import { WebSocketServer } from 'ws';
-import { freePort } from '../../loadtest/lib/redis.js';
-import { startServer } from '../../loadtest/lib/server.js';
+import { freePort } from '../harness/redis.js';
+import { startServer } from '../harness/server.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const SWARM = fileURLToPath(new URL('../../loadtest/swarm.js', import.meta.url));
@@ -505,7 +505,7 @@ async function swarm(t, args, { within = [], onOutput } = {}) {
   return { code, said, report, html: `${path}.html` };
 }
 
-/** @param {import('../../loadtest/lib/server.js').Server} server */
+/** @param {import('../harness/server.js').Server} server */
 function target({ port }) {
   return ['--target', `ws://127.0.0.1:${port}/ws`];
 }

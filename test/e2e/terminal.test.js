@@ -6,7 +6,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { childrenOf, until } from '../../loadtest/lib/server.js';
+import { childrenOf, until } from '../harness/server.js';
 import { shared } from '../helpers/shared.js';
 
 const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
@@ -17,7 +17,7 @@ const OPTIONS = { timeout: 30_000, skip: noScript };
 
 /**
  * Starts a server on a terminal of its own and waits until it is ready.
- * @param {import('../../loadtest/lib/server.js').Owner} t @param {Record<string, string>} [env]
+ * @param {import('../harness/server.js').Owner} t @param {Record<string, string>} [env]
  */
 async function startOnTerminal(t, env = {}) {
   const child = spawn('script', ['-qec', `exec ${process.execPath} ${MAIN}`, '/dev/null'], {

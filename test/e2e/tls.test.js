@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
-import { scrape, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { scrape, spawnServer, startServer, until } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
 import { makeCertificate, makeServerCertificate } from '../helpers/certificates.js';
 import { connect } from '../helpers/clients.js';
@@ -18,7 +18,7 @@ import { RawClient } from '../helpers/raw-http.js';
 import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 
 const LIMIT = { timeout: 90_000, skip: process.env.TEST_TLS && 'the bridge hides TLS' };
 const EXPIRY = 'fanfare_tls_certificate_expiry_timestamp_seconds';

@@ -8,7 +8,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
-import { freePort } from '../../loadtest/lib/redis.js';
+import { freePort } from '../harness/redis.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { startBackend } from '../helpers/example.js';
 import { link, pack, root, startInstalled } from '../helpers/packed.js';

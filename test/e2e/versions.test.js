@@ -5,8 +5,8 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { startRedis } from '../../loadtest/lib/redis.js';
 import { smoke } from '../faults/smoke.js';
+import { startRedis } from '../harness/redis.js';
 import { eventually, start, Worker } from '../helpers/redis-worker.js';
 import { replaceServer, unknownVersions } from '../helpers/rolling.js';
 import {

@@ -5,10 +5,10 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { startServer, until } from '../../loadtest/lib/server.js';
 import { openEventQueue } from '../../src/backend/redis/event-queue.js';
 import { LANES } from '../../src/webhooks/queue.js';
+import { startRedis } from '../harness/redis.js';
+import { startServer, until } from '../harness/server.js';
 import { connect, connectInTurn } from '../helpers/clients.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
@@ -20,7 +20,7 @@ const RENEW_MS = 2000;
 
 /**
  * @param {import('node:test').TestContext} t
- * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
+ * @param {import('../harness/redis.js').RedisServer} redis
  * @returns {Promise<() => Promise<WebhookEvent[]>>} reads everything that was recorded
  */
 async function ownLanes(t, redis) {

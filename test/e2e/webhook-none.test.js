@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { connect as connectSocket } from 'node:net';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { startServer, until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { startServer, until } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 
 const SCRIPT = 'evalsha';

@@ -6,11 +6,11 @@ import { symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { freePort } from '../../loadtest/lib/redis.js';
 import { loadConfig } from '../../src/config/config.js';
 import { AddressGuard } from '../../src/webhooks/addresses.js';
 import { messageOf } from '../../src/webhooks/message.js';
 import { Requester } from '../../src/webhooks/request.js';
+import { freePort } from '../harness/redis.js';
 import { blocksOf } from '../helpers/doc-code.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 

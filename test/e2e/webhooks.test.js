@@ -10,8 +10,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Webhook } from 'standardwebhooks';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { samples, startServer, until } from '../../loadtest/lib/server.js';
+import { startRedis } from '../harness/redis.js';
+import { samples, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
@@ -307,7 +307,7 @@ for (const backend of /** @type {const} */ (['redis', 'embedded'])) {
 
 /**
  * The API of a server of which a worker stands still: that worker gets requests, too.
- * @param {import('../../loadtest/lib/server.js').Server} server @param {string} secret
+ * @param {import('../harness/server.js').Server} server @param {string} secret
  */
 async function answering(server, secret) {
   const call = apiOf(server, secret);

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, test } from 'node:test';
 import { WebSocket } from 'ws';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connect } from '../helpers/clients.js';
 import { shared } from '../helpers/shared.js';

@@ -8,7 +8,7 @@ import { startCluster } from '../helpers/redis-cluster.js';
 import { until } from '../helpers/redis-sentinel.js';
 
 /** @typedef {import('../contract/edge-fleet.js').Worker} Worker */
-/** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
+/** @typedef {import('../harness/redis.js').RedisServer} RedisServer */
 
 const TIMEOUT_MS = 60_000;
 /** After this time a worker whose machine is gone, too, is dead. */

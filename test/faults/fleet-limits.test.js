@@ -3,11 +3,11 @@
 //
 // Both servers trust the test as their proxy, so it chooses the address of each client.
 
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { pause } from '../../loadtest/lib/run.js';
-import { scrape, startServer, until, urlOf } from '../../loadtest/lib/server.js';
-import { each, HandshakeError, WsClient } from '../../loadtest/lib/ws-client.js';
 import { slotOf } from '../../src/backend/redis/slots.js';
+import { startRedis } from '../harness/redis.js';
+import { pause } from '../harness/run.js';
+import { scrape, startServer, until, urlOf } from '../harness/server.js';
+import { each, HandshakeError, WsClient } from '../harness/ws-client.js';
 import { checkedTest } from '../helpers/checks.js';
 import { startCluster } from '../helpers/redis-cluster.js';
 
@@ -22,7 +22,7 @@ const CHANNEL = 'fanfare:limits';
 const MAX_COMMANDS_PER_SECOND = 100;
 
 /** @typedef {import('../helpers/checks.js').Checks} Run */
-/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
+/** @typedef {import('../harness/server.js').Server} Server */
 
 checkedTest('300 connections from one address to two servers settle at 100', async (test) => {
   const servers = await startPair(test, { REDIS_URL: (await startRedis(test)).url });

@@ -15,9 +15,9 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { fileURLToPath } from 'node:url';
-import { readOptions } from '../../loadtest/lib/options.js';
-import { pause } from '../../loadtest/lib/run.js';
-import { startServer } from '../../loadtest/lib/server.js';
+import { readOptions } from '../harness/options.js';
+import { pause } from '../harness/run.js';
+import { startServer } from '../harness/server.js';
 import { writeApps } from '../helpers/pusher.js';
 import { APP, KEPT_ROOM, KINDS } from './flood/kinds.js';
 
@@ -45,7 +45,7 @@ const STOP_MS = 30_000;
 
 /** @typedef {import('./flood/honest.js').Honest} Honest */
 /** @typedef {import('./flood/flooder.js').FastHistogram} FastHistogram */
-/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
+/** @typedef {import('../harness/server.js').Server} Server */
 /**
  * @typedef
  *   {{server: Server, honest: import('node:child_process').ChildProcess, startMb: number, hasWebhooks: boolean, cleanups: (() => unknown)[]}}
@@ -136,7 +136,7 @@ async function setUp(hasWebhooks) {
 
 /**
  * The app, and perhaps a backend that takes its webhooks.
- * @param {import('../../loadtest/lib/server.js').Owner} t @param {boolean} hasWebhooks
+ * @param {import('../harness/server.js').Owner} t @param {boolean} hasWebhooks
  */
 async function appsFile(t, hasWebhooks) {
   const webhooks = [];

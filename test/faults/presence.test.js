@@ -4,9 +4,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { childrenOf, startServer, until } from '../../loadtest/lib/server.js';
-import { WsClient } from '../../loadtest/lib/ws-client.js';
+import { startRedis } from '../harness/redis.js';
+import { childrenOf, startServer, until } from '../harness/server.js';
+import { WsClient } from '../harness/ws-client.js';
 
 const USERS = 1000;
 /** Of them, with a connection on each server. */

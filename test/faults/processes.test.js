@@ -4,10 +4,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
-import { pause } from '../../loadtest/lib/run.js';
-import { connectionsPerWorker, startServer, until } from '../../loadtest/lib/server.js';
 import { NEMESES } from '../checker/nemesis.js';
 import { Fanfare } from '../checker/trial.js';
+import { pause } from '../harness/run.js';
+import { connectionsPerWorker, startServer, until } from '../harness/server.js';
 import { closedClients, historyMemberships, OPTIONS, smoke, tookMs } from './smoke.js';
 
 test(

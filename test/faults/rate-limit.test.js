@@ -5,9 +5,9 @@
 // refills six a minute, for larger values. `retryAfter` is true if a message passes that many
 // seconds after the refusal, and not a second earlier.
 
-import { pause } from '../../loadtest/lib/run.js';
-import { scrape, startServer, until, urlOf } from '../../loadtest/lib/server.js';
-import { WsClient } from '../../loadtest/lib/ws-client.js';
+import { pause } from '../harness/run.js';
+import { scrape, startServer, until, urlOf } from '../harness/server.js';
+import { WsClient } from '../harness/ws-client.js';
 import { checkedTest } from '../helpers/checks.js';
 
 const MESSAGES = 300;
@@ -84,7 +84,7 @@ checkedTest(
 /**
  * Sends that many messages in one write and awaits an answer to each.
  * @param {import('../helpers/checks.js').Checks} test
- * @param {import('../../loadtest/lib/server.js').Server} server
+ * @param {import('../harness/server.js').Server} server
  * @param {number} messages
  * @returns {Promise<Flood>}
  */

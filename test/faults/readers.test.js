@@ -5,11 +5,11 @@ import { rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { Latency } from '../../loadtest/lib/latency.js';
-import { pause } from '../../loadtest/lib/run.js';
 import { NEMESES } from '../checker/nemesis.js';
 import { readRecord } from '../checker/record.js';
 import { HISTORY_PREFIX } from '../checker/workload.js';
+import { Latency } from '../harness/latency.js';
+import { pause } from '../harness/run.js';
 import { closedClients, OPTIONS, smoke, tookMs } from './smoke.js';
 
 const SLOW = 5;

@@ -6,10 +6,10 @@
 // it, so that a busy machine does not count against the server. A message refused with UNAVAILABLE
 // must never arrive, no message may arrive twice, and no client may be disconnected.
 
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { count, pause } from '../../loadtest/lib/run.js';
-import { NO_LIMITS, scrape, startServer, until, urlOf } from '../../loadtest/lib/server.js';
-import { closeAll, joinAll, openMany, WsClient } from '../../loadtest/lib/ws-client.js';
+import { startRedis } from '../harness/redis.js';
+import { count, pause } from '../harness/run.js';
+import { NO_LIMITS, scrape, startServer, until, urlOf } from '../harness/server.js';
+import { closeAll, joinAll, openMany, WsClient } from '../harness/ws-client.js';
 import { checkedTest } from '../helpers/checks.js';
 
 const CLIENTS = 200;

@@ -4,9 +4,9 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { redisSettings } from '../../loadtest/lib/redis.js';
-import { until } from '../../loadtest/lib/server.js';
 import { RedisClusterClient } from '../../src/backend/redis/cluster-client.js';
+import { redisSettings } from '../harness/redis.js';
+import { until } from '../harness/server.js';
 import { startCluster } from '../helpers/redis-cluster.js';
 import { connect, RIGHTS, rotate, setUser } from '../helpers/redis-passwords.js';
 import { startSentinels } from '../helpers/redis-sentinel.js';

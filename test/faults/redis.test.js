@@ -3,11 +3,11 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { pause } from '../../loadtest/lib/run.js';
-import { until } from '../../loadtest/lib/server.js';
 import { NEMESES } from '../checker/nemesis.js';
 import { USER_ARGS } from '../checker/trial.js';
+import { startRedis } from '../harness/redis.js';
+import { pause } from '../harness/run.js';
+import { until } from '../harness/server.js';
 import { historyMemberships, newLine, OPTIONS, smoke, tookMs } from './smoke.js';
 
 /** A silent Redis must be noticed within that: two intervals of the probe, and its time-out. */

@@ -5,10 +5,10 @@
 // close frame comes later. Sockets are read one after another, so reads of one turn of the event
 // loop have no order. Later means in a later turn.
 
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { count, pause } from '../../loadtest/lib/run.js';
-import { NO_LIMITS, startServer, until, urlOf } from '../../loadtest/lib/server.js';
-import { currentTurn, joinAll, openMany, WsClient } from '../../loadtest/lib/ws-client.js';
+import { startRedis } from '../harness/redis.js';
+import { count, pause } from '../harness/run.js';
+import { NO_LIMITS, startServer, until, urlOf } from '../harness/server.js';
+import { currentTurn, joinAll, openMany, WsClient } from '../harness/ws-client.js';
 import { checkedTest } from '../helpers/checks.js';
 
 const CLIENTS = 1000;

@@ -2,8 +2,8 @@
 // the fault suite uses it.
 
 import assert from 'node:assert/strict';
-import { pause } from '../../loadtest/lib/run.js';
 import { startTrial } from '../checker/trial.js';
+import { pause } from '../harness/run.js';
 
 /** Service as it should be, before the fault and after it. */
 const CALM_MS = 2000;

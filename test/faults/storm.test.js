@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { setPriority } from 'node:os';
 import { test } from 'node:test';
-import { pause } from '../../loadtest/lib/run.js';
-import { until } from '../../loadtest/lib/server.js';
-import { closeAll, openMany, WsClient } from '../../loadtest/lib/ws-client.js';
 import { startTrial } from '../checker/trial.js';
+import { pause } from '../harness/run.js';
+import { until } from '../harness/server.js';
+import { closeAll, openMany, WsClient } from '../harness/ws-client.js';
 
 const CLIENTS = 5000;
 const SERVERS = 2;

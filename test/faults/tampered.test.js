@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { pause } from '../../loadtest/lib/run.js';
 import { NEMESES } from '../checker/nemesis.js';
+import { pause } from '../harness/run.js';
 import { testPrivately } from '../helpers/private-network.js';
 import { OPTIONS, smoke } from './smoke.js';
 

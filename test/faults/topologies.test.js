@@ -2,10 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { pause } from '../../loadtest/lib/run.js';
-import { until } from '../../loadtest/lib/server.js';
 import { slotOf } from '../../src/backend/redis/slots.js';
 import { clusterStore, sentinelStore } from '../checker/stores.js';
+import { pause } from '../harness/run.js';
+import { until } from '../harness/server.js';
 import { historyMemberships, newLine, OPTIONS, smoke } from './smoke.js';
 
 const MAX_OUTAGE_MS = 15_000;

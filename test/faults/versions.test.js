@@ -6,10 +6,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { pause } from '../../loadtest/lib/run.js';
-import { startServer, until } from '../../loadtest/lib/server.js';
 import { NEMESES } from '../checker/nemesis.js';
+import { startRedis } from '../harness/redis.js';
+import { pause } from '../harness/run.js';
+import { startServer, until } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';
 import { rollTo, unknownVersions } from '../helpers/rolling.js';
 import {

@@ -9,13 +9,13 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { freePort, startRedis } from '../../loadtest/lib/redis.js';
-import { pause } from '../../loadtest/lib/run.js';
-import { childrenOf, scrape, startServer, until } from '../../loadtest/lib/server.js';
-import { each, openMany, WsClient } from '../../loadtest/lib/ws-client.js';
 import { Random } from '../checker/random.js';
 import { WEBHOOK_SECRET, WebhookReceiver } from '../checker/webhook-receiver.js';
 import { readTruth } from '../checker/webhook-truth.js';
+import { freePort, startRedis } from '../harness/redis.js';
+import { pause } from '../harness/run.js';
+import { childrenOf, scrape, startServer, until } from '../harness/server.js';
+import { each, openMany, WsClient } from '../harness/ws-client.js';
 import { newSecret } from '../helpers/api.js';
 import { knowLanes } from '../helpers/known-lanes.js';
 import { startCluster } from '../helpers/redis-cluster.js';
@@ -37,7 +37,7 @@ const TIMEOUT_MS = 2000;
 const COMMIT_MS = 5000;
 
 /** @typedef {import('node:test').TestContext} TestContext */
-/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
+/** @typedef {import('../harness/server.js').Server} Server */
 /** @typedef {'redis'|'cluster'|'embedded'} Backend */
 
 /** @param {TestContext} t @param {Backend} backend @returns {Promise<Record<string, string>>} */
@@ -360,7 +360,7 @@ test('Redis fails over between the edges and their sending', OPTIONS, async (t) 
   assert.ok(scene.receiver.gaps > 0);
 });
 
-/** Bytes that the replica has not confirmed. @param {import('../../loadtest/lib/redis.js').RedisServer} primary */
+/** Bytes that the replica has not confirmed. @param {import('../harness/redis.js').RedisServer} primary */
 async function lagOf(primary) {
   const info = await primary.cli('INFO', 'replication');
   const [, sent] = /master_repl_offset:(\d+)/.exec(info) ?? [];
@@ -413,7 +413,7 @@ test(
   },
 );
 
-/** Fields of pending effects. @param {import('../../loadtest/lib/redis.js').RedisServer} redis */
+/** Fields of pending effects. @param {import('../harness/redis.js').RedisServer} redis */
 async function pendingIn(redis) {
   const keys = (await redis.cli('--raw', 'KEYS', '*:pending')).split('\n').filter(Boolean);
   return (await Promise.all(keys.map((key) => redis.cli('--raw', 'HKEYS', key)))).flatMap((text) =>

@@ -5,7 +5,7 @@
 // with the one before.
 
 import { readdirSync } from 'node:fs';
-import { count, pause } from '../../loadtest/lib/run.js';
+import { count, pause } from '../harness/run.js';
 import {
   connectionsPerWorker,
   NO_LIMITS,
@@ -14,8 +14,8 @@ import {
   startServer,
   until,
   urlOf,
-} from '../../loadtest/lib/server.js';
-import { closeAll, each, joinAll, openMany, WsClient } from '../../loadtest/lib/ws-client.js';
+} from '../harness/server.js';
+import { closeAll, each, joinAll, openMany, WsClient } from '../harness/ws-client.js';
 import { checkedTest } from '../helpers/checks.js';
 import { fallen } from '../helpers/counters.js';
 

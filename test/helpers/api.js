@@ -1,7 +1,7 @@
 // api.js: a client of the HTTP API for tests, and keys.
 
 import { randomBytes } from 'node:crypto';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 
 /** A new secret of a key. */
 export const newSecret = () => randomBytes(32).toString('hex');
@@ -56,7 +56,7 @@ export function apiOf({ port }, secret) {
 
 /**
  * A server with a key that may do everything.
- * @param {import('../../loadtest/lib/server.js').Owner} t @param {Record<string, string>} [env]
+ * @param {import('../harness/server.js').Owner} t @param {Record<string, string>} [env]
  */
 export async function startWithKey(t, env = {}) {
   const secret = newSecret();

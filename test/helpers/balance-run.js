@@ -10,8 +10,8 @@ import {
   startServer,
   until,
   urlOf,
-} from '../../loadtest/lib/server.js';
-import { WsClient } from '../../loadtest/lib/ws-client.js';
+} from '../harness/server.js';
+import { WsClient } from '../harness/ws-client.js';
 import { ReturningClients } from './returning-clients.js';
 
 const WORKERS = 4;

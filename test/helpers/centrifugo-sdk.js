@@ -1,7 +1,7 @@
 // centrifugo-sdk.js: a server for SDKs of Centrifugo's protocol: anybody may do everything, as in the
 // configurations of their own tests.
 
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { SECRET } from './tokens.js';
 
 /** Of the server API. */
@@ -21,7 +21,7 @@ const OPEN_DOOR = Object.freeze({
 
 /**
  * Starts a server that is open to all.
- * @param {import('../../loadtest/lib/server.js').Owner} t
+ * @param {import('../harness/server.js').Owner} t
  * @param {Record<string, string>} [env]
  */
 export async function startOpenDoor(t, env) {

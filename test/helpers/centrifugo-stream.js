@@ -2,10 +2,10 @@
 // does not end, and sends commands in requests of their own.
 
 import { request } from 'node:http';
-import { until } from '../../loadtest/lib/server.js';
+import { until } from '../harness/server.js';
 import { EventReader } from './event-stream.js';
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 /** @typedef {Record<string, any>} Reply */
 
 /**

@@ -1,11 +1,11 @@
 // centrifugo.js: for tests of the Centrifugo door: a server, a client of raw JSON commands, tokens.
 
-import { startServer } from '../../loadtest/lib/server.js';
+import { startServer } from '../harness/server.js';
 import { Client } from './clients.js';
 import { shared } from './shared.js';
 import { rawToken, SECRET } from './tokens.js';
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 /** @typedef {import('./clients.js').Message} Message */
 
 /** Without tokens everybody may do everything. */
@@ -32,7 +32,7 @@ export function sharedCentrifugo(env = {}) {
 }
 
 /**
- * @param {Owner} t closes the connections @param {import('../../loadtest/lib/server.js').Server} server
+ * @param {Owner} t closes the connections @param {import('../harness/server.js').Server} server
  */
 function centrifugoOf(t, server) {
   return {

@@ -4,9 +4,9 @@
 // refused, so that every chart has something to show.
 
 import { WebSocket } from 'ws';
-import { startRedis } from '../../loadtest/lib/redis.js';
-import { startServer, until, urlOf } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
+import { startRedis } from '../harness/redis.js';
+import { startServer, until, urlOf } from '../harness/server.js';
 import { SECRET, token } from './tokens.js';
 
 const NAMES = ['alice', 'bob', 'carol', 'dave', 'erin', 'frank', 'grace', 'heidi', 'ivan', 'judy'];
@@ -17,7 +17,7 @@ const WAVE_MS = 180_000;
 const RIGHTS = { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] };
 
 /**
- * @param {import('../../loadtest/lib/server.js').Owner} t
+ * @param {import('../harness/server.js').Owner} t
  * @param {object} [options]
  * @param {number} [options.users]
  * @param {Record<string, string>} [options.env]
@@ -44,8 +44,8 @@ export async function startScene(t, { users = 12, env = {} } = {}) {
 }
 
 /**
- * @param {import('../../loadtest/lib/server.js').Owner} t
- * @param {import('../../loadtest/lib/server.js').Server} server
+ * @param {import('../harness/server.js').Owner} t
+ * @param {import('../harness/server.js').Server} server
  * @param {number} index
  */
 function join(t, server, index) {

@@ -1,6 +1,6 @@
 // counters.js: compares two pages of metrics: a counter may never fall.
 
-import { samples } from '../../loadtest/lib/server.js';
+import { samples } from '../harness/server.js';
 
 /**
  * Names of the samples that may never fall: those of counters and histograms.

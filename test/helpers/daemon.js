@@ -4,8 +4,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { isListening } from '../../loadtest/lib/redis.js';
-import { until } from '../../loadtest/lib/server.js';
+import { isListening } from '../harness/redis.js';
+import { until } from '../harness/server.js';
 
 /** Debian keeps some of them outside a normal user's PATH. */
 const PATH = `${process.env.PATH}:/usr/local/sbin:/usr/sbin:/sbin`;
@@ -13,7 +13,7 @@ const START_MS = 10_000;
 
 /**
  * Starts one in the foreground and waits until it listens; it is killed when the test ends.
- * @param {import('../../loadtest/lib/server.js').Owner} t
+ * @param {import('../harness/server.js').Owner} t
  * @param {string} command
  * @param {string[]} args
  * @param {number} port of the loopback address

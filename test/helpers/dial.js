@@ -10,7 +10,7 @@
 
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { each, HandshakeError, WsClient } from '../../loadtest/lib/ws-client.js';
+import { each, HandshakeError, WsClient } from '../harness/ws-client.js';
 
 const CONCURRENCY = 300;
 

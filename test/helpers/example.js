@@ -3,14 +3,14 @@
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { freePort } from '../../loadtest/lib/redis.js';
-import { startServer } from '../../loadtest/lib/server.js';
+import { freePort } from '../harness/redis.js';
+import { startServer } from '../harness/server.js';
 import { newSecret } from './api.js';
 import { SECRET } from './tokens.js';
 
 const examples = fileURLToPath(new URL('../../examples/', import.meta.url));
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 /** @typedef {Record<string, string>} Env */
 
 /**

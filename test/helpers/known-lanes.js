@@ -2,7 +2,7 @@
 // new Redis from one that has lost its data, and announces a gap.
 
 /**
- * @param {import('../../loadtest/lib/redis.js').RedisServer} redis in a cluster the primary of the
+ * @param {import('../harness/redis.js').RedisServer} redis in a cluster the primary of the
  *   first lane
  * @param {string} [prefix]
  */

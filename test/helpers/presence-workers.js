@@ -1,7 +1,7 @@
 // presence-workers.js: workers with presence on each backend, and the events that each receives.
 
 import assert from 'node:assert/strict';
-import { until } from '../../loadtest/lib/server.js';
+import { until } from '../harness/server.js';
 
 /** @typedef {import('../../src/backend/presence.js').Presence} Presence */
 /** @typedef {import('../../src/backend/broker.js').Broker} Broker */

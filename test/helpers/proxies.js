@@ -3,7 +3,7 @@
 
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { freePort } from '../../loadtest/lib/redis.js';
+import { freePort } from '../harness/redis.js';
 import { edited, startDaemon } from './daemon.js';
 import { temporaryFolder } from './temporary-folder.js';
 

@@ -7,12 +7,12 @@ import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import Pusher from 'pusher';
-import { scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { scrape, startServer, until } from '../harness/server.js';
 import { Client } from './clients.js';
 import { shared } from './shared.js';
 import { temporaryFolder } from './temporary-folder.js';
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 
 /** The app of most tests. */
 export const APP = Object.freeze({ id: '1234', key: 'app-key', secret: 'app-secret' });

@@ -3,7 +3,7 @@
 import { writeFileSync } from 'node:fs';
 import { RedisConnection } from '../../src/backend/redis/connection.js';
 
-/** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
+/** @typedef {import('../harness/redis.js').RedisServer} RedisServer */
 
 export const RIGHTS = ['on', 'allkeys', 'allchannels', '+@all'];
 

@@ -9,7 +9,7 @@ import {
   redisSettings,
   startRedis,
   temporaryFolder,
-} from '../../loadtest/lib/redis.js';
+} from '../harness/redis.js';
 
 const NAME = 'main';
 const SENTINELS = 3;

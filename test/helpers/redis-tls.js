@@ -1,7 +1,7 @@
 // redis-tls.js: a Redis that speaks TLS and asks for a client's certificate, with an authority of
 // its own.
 
-import { freePort, redisSettings, startRedis } from '../../loadtest/lib/redis.js';
+import { freePort, redisSettings, startRedis } from '../harness/redis.js';
 import { makeCertificate } from './certificates.js';
 import { temporaryFolder } from './temporary-folder.js';
 

@@ -1,6 +1,6 @@
 // redis-topologies.js: every way in which Redis may be had in production, each on real processes.
 
-import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
+import { redisSettings, startRedis } from '../harness/redis.js';
 import { startCluster } from './redis-cluster.js';
 import { startSentinels } from './redis-sentinel.js';
 import { startTlsRedis } from './redis-tls.js';

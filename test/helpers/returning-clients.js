@@ -1,7 +1,7 @@
 // returning-clients.js: clients in rooms with history that return when they lose their connection,
 // by the rules of docs/protocol.md. Each one checks that it misses no message of its room.
 
-import { each, WsClient } from '../../loadtest/lib/ws-client.js';
+import { each, WsClient } from '../harness/ws-client.js';
 
 const ROOM_SIZE = 100;
 const RETRY_MS = 1000;

@@ -5,7 +5,7 @@ import { after } from 'node:test';
 /**
  * Call it beside the tests, not in one of them.
  * @template T
- * @param {(owner: import('../../loadtest/lib/server.js').Owner) => Promise<T>} start its cleanups run
+ * @param {(owner: import('../harness/server.js').Owner) => Promise<T>} start its cleanups run
  *   when all tests of the file, or of the surrounding `describe`, have ended
  * @returns {() => Promise<T>} starts it at the first call
  */

@@ -17,7 +17,7 @@ const FIRST_BASE = '59bbd390807f3a52612adcd40d4c4db7e86259d5';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const LOCK = 'package-lock.json';
 
-/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../harness/server.js').Owner} Owner */
 
 /**
  * Finds the release before the working tree: FANFARE_BASE, the newest tag v*, or FIRST_BASE.

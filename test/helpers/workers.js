@@ -1,8 +1,8 @@
 // workers.js: kills the workers of a real server.
 
-import { until } from '../../loadtest/lib/server.js';
+import { until } from '../harness/server.js';
 
-/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
+/** @typedef {import('../harness/server.js').Server} Server */
 
 /** How many workers have begun to serve so far. @param {Server} server */
 export const ready = ({ lines }) => lines.filter(({ msg }) => msg === 'worker ready').length;

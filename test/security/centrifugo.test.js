@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { NO_LIMITS } from '../../loadtest/lib/server.js';
+import { NO_LIMITS } from '../harness/server.js';
 import {
   connectionToken,
   sharedCentrifugo,

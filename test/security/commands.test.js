@@ -3,8 +3,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startServer } from '../../loadtest/lib/server.js';
 import { ERRORS } from '../../src/protocol/codes.js';
+import { startServer } from '../harness/server.js';
 import { Wire } from './wire.js';
 
 const ENV = {

@@ -7,7 +7,7 @@ import { request } from 'node:http';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
 import { KEY } from '../helpers/centrifugo-api.js';
 import { APP, entryOf, writeApps } from '../helpers/pusher.js';

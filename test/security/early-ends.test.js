@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { WebSocket } from 'ws';
-import { scrape, startServer, until, urlOf } from '../../loadtest/lib/server.js';
+import { scrape, startServer, until, urlOf } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
 import { frame, OPCODES } from '../helpers/raw-frames.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
@@ -17,7 +17,7 @@ import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
-/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
+/** @typedef {import('../harness/server.js').Server} Server */
 
 const limit = { timeout: 60_000 };
 const API_KEY = newSecret();

@@ -6,7 +6,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startServer } from '../../loadtest/lib/server.js';
+import { startServer } from '../harness/server.js';
 import { frame, OPCODES } from '../helpers/raw-frames.js';
 import { GOODBYE, text, Wire } from './wire.js';
 

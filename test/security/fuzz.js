@@ -8,8 +8,8 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
-import { readOptions } from '../../loadtest/lib/options.js';
-import { childrenOf, samples, startServer, until } from '../../loadtest/lib/server.js';
+import { readOptions } from '../harness/options.js';
+import { childrenOf, samples, startServer, until } from '../harness/server.js';
 import { handshake } from '../helpers/raw-http.js';
 import { numbersFrom, planFrom } from './fuzz/mutate.js';
 import { TARGETS } from './fuzz/targets.js';

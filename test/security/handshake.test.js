@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { startServer } from '../../loadtest/lib/server.js';
+import { startServer } from '../harness/server.js';
 import { handshake, KEY, RawClient } from '../helpers/raw-http.js';
 import { GOODBYE, text, Wire } from './wire.js';
 

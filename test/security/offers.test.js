@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer, until } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
 import { signedRequest } from '../helpers/pusher-api.js';
 import { handshake, KEY, RawClient } from '../helpers/raw-http.js';

@@ -7,7 +7,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
-import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connectRaw } from '../helpers/centrifugo.js';
 import { KEY as CENTRIFUGO_KEY } from '../helpers/centrifugo-api.js';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { markdown, withTable } from '../../loadtest/lib/capacity-table.js';
 import { forTerminal, showMs } from '../../loadtest/lib/figures.js';
-import { BUCKETS, bucketOf, meanMs } from '../../loadtest/lib/latency.js';
+import { BUCKETS, bucketOf, meanMs } from '../harness/latency.js';
 
 const LOAD = {
   messagesPerSecond: 1234.4,

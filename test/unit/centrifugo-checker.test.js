@@ -6,11 +6,11 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { WebSocketServer } from 'ws';
-import { until } from '../../loadtest/lib/server.js';
 import { CentrifugoClient } from '../checker/centrifugo-client.js';
 import { Checker } from '../checker/checker.js';
 import { Random } from '../checker/random.js';
 import { Recorder, readRecord } from '../checker/record.js';
+import { until } from '../harness/server.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const ROOM = 'h.0';

@@ -8,8 +8,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import pino from 'pino';
-import { until } from '../../loadtest/lib/server.js';
 import { CourierProcess } from '../../src/primary/courier-process.js';
+import { until } from '../harness/server.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));

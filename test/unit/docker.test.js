@@ -7,7 +7,7 @@ import { chmodSync, cpSync, existsSync, readFileSync, symlinkSync, writeFileSync
 import { dirname, join, posix } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { startServer } from '../../loadtest/lib/server.js';
+import { startServer } from '../harness/server.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));

@@ -8,7 +8,6 @@ import { fileURLToPath } from 'node:url';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { collectDefaultMetrics, Registry } from 'prom-client';
-import { samples } from '../../loadtest/lib/server.js';
 import { Aggregate } from '../../src/observability/aggregate.js';
 import { createCounters } from '../../src/observability/counters.js';
 import {
@@ -22,6 +21,7 @@ import {
   createMetrics,
   createPrimaryMetrics,
 } from '../../src/observability/registry.js';
+import { samples } from '../harness/server.js';
 import { fallen } from '../helpers/counters.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));

@@ -5,9 +5,9 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { WebSocketServer } from 'ws';
-import { until } from '../../loadtest/lib/server.js';
 import { PusherClient } from '../checker/pusher-client.js';
 import { Recorder, readRecord } from '../checker/record.js';
+import { until } from '../harness/server.js';
 import { APP } from '../helpers/pusher.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 

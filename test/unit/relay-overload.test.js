@@ -6,11 +6,11 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import pino from 'pino';
-import { until } from '../../loadtest/lib/server.js';
 import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { MessageWriter, OP } from '../../src/backend/embedded/relay-wire.js';
+import { until } from '../harness/server.js';
 
 const log = pino({ level: 'silent' });
 const OPTIONS = { timeout: 20_000 };

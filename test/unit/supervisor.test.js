@@ -2,11 +2,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
-import { samples, until } from '../../loadtest/lib/server.js';
 import { loadConfig } from '../../src/config/config.js';
 import { Aggregate } from '../../src/observability/aggregate.js';
 import { Snapshots } from '../../src/primary/snapshots.js';
 import { LAST_REQUESTS_MS, Supervisor } from '../../src/primary/supervisor.js';
+import { samples, until } from '../harness/server.js';
 import { fallen } from '../helpers/counters.js';
 
 const FIXTURE = fileURLToPath(new URL('../helpers/fixture-worker.js', import.meta.url));

@@ -6,9 +6,6 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { Latency } from '../../loadtest/lib/latency.js';
-import { UsageError } from '../../loadtest/lib/options.js';
-import { HandshakeError } from '../../loadtest/lib/ws-client.js';
 import { chartFigure, niceTicks } from '../../loadtest/swarm/chart.js';
 import { classify, Failures, failureKey } from '../../loadtest/swarm/failures.js';
 import { help, parseOptions, sourcesOf } from '../../loadtest/swarm/options.js';
@@ -17,6 +14,9 @@ import { plan, planText, readLimits, sourceFaults } from '../../loadtest/swarm/p
 import { Ways } from '../../loadtest/swarm/ports.js';
 import { verdict, verdictText } from '../../loadtest/swarm/verdict.js';
 import { SETTINGS } from '../../src/config/settings.js';
+import { Latency } from '../harness/latency.js';
+import { UsageError } from '../harness/options.js';
+import { HandshakeError } from '../harness/ws-client.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 /** A Linux machine as it comes: the default port range, 16 GiB, 20,000 files a process. */

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { until } from '../../loadtest/lib/server.js';
 import {
   heapOfWorker,
   partOfWorker,
@@ -12,6 +11,7 @@ import {
 import { createCounters } from '../../src/observability/counters.js';
 import { workerArguments } from '../../src/primary/worker-process.js';
 import { Health } from '../../src/worker/health.js';
+import { until } from '../harness/server.js';
 
 const GIB = 2 ** 30;
 const MIB = 2 ** 20;

@@ -4,9 +4,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Webhook } from 'standardwebhooks';
-import { until } from '../../loadtest/lib/server.js';
 import { Random } from '../checker/random.js';
 import { WEBHOOK_SECRET, WebhookReceiver } from '../checker/webhook-receiver.js';
+import { until } from '../harness/server.js';
 
 /** @param {import('node:test').TestContext} t */
 async function start(t) {

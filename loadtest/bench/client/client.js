@@ -6,8 +6,8 @@
 // times the C client (README.md has the figures).
 
 import { createInterface } from 'node:readline';
-import { BUCKETS, bucketOf } from '../../lib/latency.js';
-import { WsClient } from '../../lib/ws-client.js';
+import { BUCKETS, bucketOf } from '../../../test/harness/latency.js';
+import { WsClient } from '../../../test/harness/ws-client.js';
 
 const MARKER = 26;
 /** Of how many deliveries one is timed. A power of two. */

@@ -9,8 +9,8 @@
 // A reader decodes no message: it takes the time of the newest message of each read. So a process can
 // read a million changes a second.
 
-import { Latency } from '../../lib/latency.js';
-import { openMany, WsClient } from '../../lib/ws-client.js';
+import { Latency } from '../../../test/harness/latency.js';
+import { openMany, WsClient } from '../../../test/harness/ws-client.js';
 import { answerParent } from '../webhooks-child.js';
 
 const OPENED_AT_ONCE = 50;

@@ -9,7 +9,7 @@
 // is that of a random user.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { each, WsClient } from '../../lib/ws-client.js';
+import { each, WsClient } from '../../../test/harness/ws-client.js';
 import { answerParent } from '../webhooks-child.js';
 
 const OPENED_AT_ONCE = 100;

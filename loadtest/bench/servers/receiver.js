@@ -9,7 +9,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { Webhook } from 'standardwebhooks';
-import { Latency } from '../../lib/latency.js';
+import { Latency } from '../../../test/harness/latency.js';
 import { answerParent } from '../webhooks-child.js';
 
 /** @typedef {{epoch: number, sequence: number, isIn: boolean}} Known */

@@ -5,7 +5,7 @@ import { createServer } from 'node:net';
 import { connect } from 'node:tls';
 
 /**
- * @param {import('../../../loadtest/lib/server.js').Owner} t
+ * @param {import('../../harness/server.js').Owner} t
  * @param {number} port of the server, on 127.0.0.1
  * @param {string} ca of its certificate, which is checked
  * @returns {Promise<number>} the port of the bridge

@@ -4,7 +4,7 @@
 // tests of bytes on a plain socket run unchanged. What only an unencrypted port can do is out of
 // reach, such as an answer to a connection above its rate: such tests fail.
 
-import { setLayer } from '../../../loadtest/lib/server.js';
+import { setLayer } from '../../harness/server.js';
 import { makeServerCertificate } from '../certificates.js';
 import { startBridge } from './bridge.js';
 
