@@ -2,7 +2,7 @@
 
 /** @import { Edges } from '../backend/edges.js' */
 /** @import { Broker, HistoryOf } from '../backend/broker.js' */
-/** @import { Commands } from '../commands/index.js' */
+/** @import { Commands } from './native/index.js' */
 /** @import { Config } from '../config/settings.js' */
 /** @import { StreamDoor } from '../hub/door.js' */
 /** @import { LoadedDoor } from '../transport/route.js' */
@@ -26,16 +26,16 @@
  *   sessions of connections with a user
  * @property {import('../auth/user-places.js').UserPlaces} userPlaces limits connections per user
  * @property {import('../backend/places.js').Places} places counts connections across all workers
- * @property {import('../commands/native-door.js').Entrance|null} entrance lets connections into the
+ * @property {import('./native/native-door.js').Entrance|null} entrance lets connections into the
  *   hub, after the hook onConnect; null if neither tokens nor hooks are configured
  * @property {Pick<import('../auth/verifier.js').TokenVerifier, 'verify'>|null} verifier null if no
  *   tokens are configured
  * @property
- *   {(import('../commands/hook-gate.js').HookCalls & Pick<import('../hooks/entrance.js').HookEntrance, 'askJoins'>)|null}
+ *   {(import('../operations/hook-gate.js').HookCalls & Pick<import('../hooks/entrance.js').HookEntrance, 'askJoins'>)|null}
  *   hooks null if there are none
  * @property {Pick<Commands, 'lane'|'replies'|'joins'|'hookGate'|'pendingReads'>} commands
- * @property {import('../commands/index.js').CommandParts['admitMessage']} admitMessage
- * @property {import('../commands/index.js').CommandParts['charge']} charge
+ * @property {import('./native/index.js').CommandParts['admitMessage']} admitMessage
+ * @property {import('./native/index.js').CommandParts['charge']} charge
  * @property {Edges|null} edges null: nothing is recorded for webhooks
  * @property {import('../transport/http-api/call.js').Meters} meters shared by all HTTP APIs
  * @property {() => string|null} readiness why the worker is not ready; null: it is

@@ -86,7 +86,7 @@ export class Connection {
     /** The rate limiter's token buckets of this connection. @type {any} */
     this.rate = null;
     /**
-     * Rooms in which it has read for free when it joined (commands/join-reads.js).
+     * Rooms in which it has read for free when it joined (operations/join-reads.js).
      * @type {string|Set<string>|null}
      */
     this.freeReads = null;

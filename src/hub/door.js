@@ -1,5 +1,5 @@
 // door.js: the contract of a door: a protocol that clients speak (overview.md, "Doors"). The native
-// one is commands/native-door.js.
+// one is doors/native/native-door.js.
 //
 //   handshake answered -> open -> receive … -> closed
 

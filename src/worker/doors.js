@@ -1,10 +1,10 @@
 // doors.js: the public port of a worker, and what it hands requests to.
 //   HTTP server -> WebSockets, streams, or an HTTP API
 
+import { EventStreams } from '../doors/native/sse.js';
 import { Heartbeat } from '../hub/heartbeat.js';
 import { DoorStreams } from '../transport/door-streams.js';
 import { HttpServer } from '../transport/http-server.js';
-import { EventStreams } from '../transport/sse.js';
 import { WebSockets } from '../transport/websocket.js';
 
 /** @import { OpenDoor } from '../doors/contract.js' */
@@ -15,7 +15,7 @@ export class Doors {
   /**
    * @param {Basics} basics @param {object} parts
    * @param {import('../hub/hub.js').Hub} parts.hub @param {import('./entry.js').Entry} parts.entry
-   * @param {import('../commands/index.js').Commands} parts.commands
+   * @param {import('../doors/native/index.js').Commands} parts.commands
    * @param {import('./relocation.js').Relocations} parts.relocations
    * @param {HttpApi|null} parts.api null if no API keys are configured
    * @param {readonly OpenDoor[]} parts.others the doors beside the native one

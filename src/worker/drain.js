@@ -29,7 +29,7 @@ const POLL_MS = 20;
 /**
  * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
  * @param {import('../hub/outbox.js').Outbox} parts.outbox
- * @param {import('../commands/index.js').Commands} parts.commands
+ * @param {import('../doors/native/index.js').Commands} parts.commands
  * @param {{readonly isSettled: boolean}} parts.scheduler
  * @param {import('./phase.js').Phase} parts.phase
  * @param {number} parts.windowMs clients reconnect within this time

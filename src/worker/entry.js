@@ -11,7 +11,7 @@ import { RareLog } from '../observability/rare-log.js';
 import { Health } from './health.js';
 
 /** @import { UserEdges } from '../auth/sessions.js' */
-/** @import { CommandParts } from '../commands/index.js' */
+/** @import { CommandParts } from '../doors/native/index.js' */
 /** @import { Basics } from './basics.js' */
 /** @import { Delivery } from './delivery.js' */
 /** @typedef {typeof import('./auth.js').WorkerAuth} WorkerAuth */

@@ -2,9 +2,9 @@
 //   delivery (backend, hub, recovery) -> entry (tokens, hooks, limits) -> commands, fleet -> doors
 
 import { IDEMPOTENCY_MS } from '../backend/broker.js';
-import { createCommands } from '../commands/index.js';
 import { describeFastPaths } from '../config/fast-paths.js';
 import { loadDoors } from '../doors/index.js';
+import { createCommands } from '../doors/native/index.js';
 import { Upstreams } from '../hub/upstreams.js';
 import { FairQueue } from '../transport/fair-queue.js';
 import { createMeters } from './api.js';

@@ -167,7 +167,7 @@ const AT_A_CLOSED_ROOM = {
 };
 
 test('each command is in the table of a closed room', () => {
-  const source = readFileSync(new URL('../../src/commands/index.js', import.meta.url), 'utf8');
+  const source = readFileSync(new URL('../../src/doors/native/index.js', import.meta.url), 'utf8');
   const commands = [...source.matchAll(/(?:^ +\[|handlers\.set\()'(\w+)', \w+\.\w+\.bind/gm)];
   assert.ok(commands.length >= 11, `${commands.length}`);
   assert.deepEqual(

@@ -9,8 +9,8 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { WebSocketServer } from 'ws';
+import { StreamRequest, streamRefusal } from '../../src/doors/native/sse-request.js';
 import { refusal, toHttp } from '../../src/protocol/refusal.js';
-import { StreamRequest, streamRefusal } from '../../src/transport/sse-request.js';
 
 /** @typedef {import('ws').WebSocket} WebSocket */
 

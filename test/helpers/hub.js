@@ -1,6 +1,6 @@
 // hub.js: a worker's hub and its parts for unit tests, put together as in worker.js.
 
-import { createCommands } from '../../src/commands/index.js';
+import { createCommands } from '../../src/doors/native/index.js';
 import { Hub } from '../../src/hub/hub.js';
 import { Outbox } from '../../src/hub/outbox.js';
 import { Publisher } from '../../src/hub/publisher.js';
@@ -42,13 +42,13 @@ export function confirmAtOnce(hub) {
  * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
  * @param {import('../../src/hub/room-users.js').PresenceStore} [parts.presence]
  * @param {(room: string) => boolean} [parts.covers] which rooms have presence
- * @param {import('../../src/commands/index.js').CommandParts['admitMessage']} [parts.admitMessage]
- * @param {import('../../src/commands/index.js').CommandParts['takeFreeRead']} [parts.takeFreeRead]
+ * @param {import('../../src/doors/native/index.js').CommandParts['admitMessage']} [parts.admitMessage]
+ * @param {import('../../src/doors/native/index.js').CommandParts['takeFreeRead']} [parts.takeFreeRead]
  * @param {(connection: import('../../src/hub/connection.js').Connection, bytes: number) => void}
  *   [parts.charge]
  * @param {(connection: import('../../src/hub/connection.js').Connection, nowMs: number, bytes: number) => number}
  *   [parts.admitBroadcast]
- * @param {import('../../src/commands/hook-gate.js').HookCalls|null} [parts.hooks]
+ * @param {import('../../src/operations/hook-gate.js').HookCalls|null} [parts.hooks]
  * @param {() => number} [parts.clock]
  * @param {number} [parts.budgetBytes] unsent bytes of the worker
  * @param {number} [parts.maxBufferBytes]
@@ -147,7 +147,7 @@ export const QUIET = { since: null, onJoined() {}, onRefused() {} };
 /**
  * Receives a message as from a transport. Its bytes are overwritten afterwards, because the real
  * transport uses them for the next read.
- * @param {import('../../src/commands/index.js').Commands} commands
+ * @param {import('../../src/doors/native/index.js').Commands} commands
  * @param {import('../../src/hub/connection.js').Connection} connection
  * @param {object|string} message
  */

@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { Admission } from '../../src/admission/admission.js';
 import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
+import { EventStreams } from '../../src/doors/native/sse.js';
 import { Heartbeat } from '../../src/hub/heartbeat.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { HttpServer } from '../../src/transport/http-server.js';
-import { EventStreams } from '../../src/transport/sse.js';
 import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { serverConfigOf } from './config.js';

@@ -1,4 +1,4 @@
-// commands.test.js: the answers, the order and the bounds of commands (commands/).
+// commands.test.js: the answers, the order and the bounds of commands (doors/native/).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -167,7 +167,9 @@ test('docs/architecture/tasks.md answers ten questions, each by one file', () =>
 });
 
 test('docs/protocol.md has a section for each command', () => {
-  const commands = [...read('src/commands/index.js').matchAll(/^ +\['(\w+)', \w+\.\w+\.bind/gm)];
+  const commands = [
+    ...read('src/doors/native/index.js').matchAll(/^ +\['(\w+)', \w+\.\w+\.bind/gm),
+  ];
   assert.ok(commands.length >= 9, `${commands.length} commands`);
   for (const [, name] of commands)
     assert.ok(read('docs/protocol.md').includes(`\n### ${name}\n`), name);

@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { deferred } from '../../src/backend/deferred.js';
-import { Lane } from '../../src/commands/lane.js';
 import { Connection } from '../../src/hub/connection.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { Lane } from '../../src/operations/lane.js';
 import { decode } from '../../src/protocol/decode.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 
@@ -35,7 +35,7 @@ function build({ maxSteps = 16 } = {}) {
     ping: 'passing',
     echo: 'passing',
   });
-  /** @type {import('../../src/commands/lane.js').Resume} */
+  /** @type {import('../../src/operations/lane.js').Resume} */
   const resume = (connection, data) => {
     const command = decode(data);
     assert.ok(command);

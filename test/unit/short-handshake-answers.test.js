@@ -16,7 +16,7 @@ import { Lobby } from '../../src/auth/lobby.js';
 import { Revocations } from '../../src/auth/revocations.js';
 import { Sessions } from '../../src/auth/sessions.js';
 import { TokenVerifier } from '../../src/auth/verifier.js';
-import { createNativeDoor } from '../../src/commands/native-door.js';
+import { createNativeDoor } from '../../src/doors/native/native-door.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { WebSockets } from '../../src/transport/websocket.js';

@@ -1,5 +1,5 @@
 // sse-recovery.test.js: an event stream after an interruption: ids, missed messages, resync
-// (transport/sse.js, recovery/).
+// (doors/native/sse.js, recovery/).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,5 +1,5 @@
 // sse-request.test.js: requests for event streams, and how they are refused
-// (transport/sse-request.js).
+// (doors/native/sse-request.js).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

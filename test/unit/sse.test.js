@@ -1,4 +1,4 @@
-// sse.test.js: the life of an event stream, from its first event to its end (transport/sse.js).
+// sse.test.js: the life of an event stream, from its first event to its end (doors/native/sse.js).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

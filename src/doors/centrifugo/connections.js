@@ -284,7 +284,7 @@ export class Connections {
     return wait === 0;
   }
 
-  /** Handles a command that waited in the lane. @type {import('../../commands/lane.js').Resume} */
+  /** Handles a command that waited in the lane. @type {import('../../operations/lane.js').Resume} */
   #resume = (connection, bytes) => {
     const client = this.#clients.get(connection);
     const commands = client?.codec.decode(bytes, this.maxCommands) ?? null;

@@ -236,7 +236,7 @@ export class Connections {
     this.#handle(connection, client, message);
   }
 
-  /** Handles a message that waited in the lane. @type {import('../../commands/lane.js').Resume} */
+  /** Handles a message that waited in the lane. @type {import('../../operations/lane.js').Resume} */
   #resume = (connection, bytes) => {
     const client = this.#clients.get(connection);
     const message = readMessage(bytes.toString());

@@ -9,8 +9,8 @@
 //
 // An EventSource returns after the last `retry:`. Drains, relocations and overloads send one.
 
-import { CLOSES } from '../protocol/codes.js';
-import { NATIVE_TEXTS } from '../protocol/door-texts.js';
+import { CLOSES } from '../../protocol/codes.js';
+import { NATIVE_TEXTS } from '../../protocol/door-texts.js';
 import {
   encodeJoined,
   encodeJoinedState,
@@ -18,10 +18,11 @@ import {
   encodeNotReplayed,
   encodeResync,
   encodeShutdown,
-} from '../protocol/encode.js';
-import { COMMENT, endWithId, eventId, textEvent } from '../protocol/event-stream.js';
-import { FORMAT } from '../protocol/format.js';
-import { refusal } from '../protocol/refusal.js';
+} from '../../protocol/encode.js';
+import { COMMENT, endWithId, eventId, textEvent } from '../../protocol/event-stream.js';
+import { FORMAT } from '../../protocol/format.js';
+import { refusal } from '../../protocol/refusal.js';
+import { Stream, StreamKind } from '../../transport/stream.js';
 import {
   MAX_STREAM_ROOMS,
   NO_POSITION,
@@ -32,7 +33,6 @@ import {
   streamRefusal,
   tooManyRooms,
 } from './sse-request.js';
-import { Stream, StreamKind } from './stream.js';
 
 /** When clients return, unless another `retry:` follows. Spread, because a worker may die. */
 const RETRY_MS = { min: 1000, max: 5000 };
@@ -44,11 +44,11 @@ const NO_TOKEN =
   'A token is missing: send it as Authorization: Bearer <token>, or as the parameter token.';
 const PAGE_HEADERS = 'Authorization, Cache-Control, Last-Event-ID';
 
-/** @import { Identity } from '../auth/claims.js' */
-/** @import { Credentials } from '../auth/credentials.js' */
-/** @import { Connection, Transport } from '../hub/connection.js' */
-/** @import { Refusal } from '../protocol/refusal.js' */
-/** @import { Streams } from './route.js' */
+/** @import { Identity } from '../../auth/claims.js' */
+/** @import { Credentials } from '../../auth/credentials.js' */
+/** @import { Connection, Transport } from '../../hub/connection.js' */
+/** @import { Refusal } from '../../protocol/refusal.js' */
+/** @import { Streams } from '../../transport/route.js' */
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 
@@ -133,7 +133,7 @@ const NOTHING = Object.freeze({ last: 0, lastSeconds: 0 });
 /** @type {string[]} */
 const NO_POSITIONS = [];
 
-/** @import { Authentication } from '../auth/authentication.js' */
+/** @import { Authentication } from '../../auth/authentication.js' */
 /** @typedef {Pick<Authentication, 'enter'|'leave'|'isRequired'>} Entrance */
 
 /**
@@ -158,15 +158,15 @@ export class EventStreams extends StreamKind {
   rules = undefined;
 
   /**
-   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
-   * @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {Pick<import('../commands/index.js').Commands, 'join'>} parts.commands
-   * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
+   * @param {object} parts @param {import('../../config/settings.js').Config} parts.config
+   * @param {import('../../hub/hub.js').Hub} parts.hub
+   * @param {Pick<import('./index.js').Commands, 'join'>} parts.commands
+   * @param {import('../../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {Entrance|null} [parts.entrance] null if no tokens are configured
    * @param {AskJoins|null} [parts.askJoins] null if there is no hook onJoin
    * @param {AdmitStream} [parts.admitStream]
    * @param {() => string|undefined} [parts.overRateText] names the limit that refused last
-   * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {import('../../observability/counters.js').Counters} parts.counters
    */
   constructor({
     config,
@@ -384,7 +384,7 @@ function randomMs({ min, max }) {
   return min + Math.floor(Math.random() * (max - min));
 }
 
-/** @param {import('../auth/claims.js').Identity|null} identity @param {string} room it may not read */
+/** @param {import('../../auth/claims.js').Identity|null} identity @param {string} room it may not read */
 function rightText(identity, room) {
   const right = identity?.mayJoin(room) ? 'history' : 'join';
   return `The token's rooms.${right} does not name the room ${room}.`;

@@ -1,8 +1,8 @@
 // presence.js: the command presence: a room's users, page by page.
 
-import { isUser } from '../protocol/decode.js';
-import { encodeMembers, presencePrefix, presenceSuffix } from '../protocol/encode.js';
-import { isLimit } from './pending-reads.js';
+import { isLimit } from '../../operations/pending-reads.js';
+import { isUser } from '../../protocol/decode.js';
+import { encodeMembers, presencePrefix, presenceSuffix } from '../../protocol/encode.js';
 
 /** Of a `presence` reply. If a room has more users, the client asks for the next page. */
 const MAX_REPLY_BYTES = 256 * 1024;
@@ -10,18 +10,18 @@ const BAD_PAGE = 'limit is a whole number from 1, and after is a user.';
 const NOTHING = Buffer.alloc(0);
 
 /** @import { Handler } from './handler.js' */
-/** @typedef {{attended(): import('../backend/presence.js').PresenceSnapshot}} Listed */
+/** @typedef {{attended(): import('../../backend/presence.js').PresenceSnapshot}} Listed */
 
 /** @type {Listed} */
 const NOBODY = { attended: () => ({ count: 0, members: [] }) };
 
 export class PresenceCommand {
   /**
-   * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {object} parts @param {import('../../hub/hub.js').Hub} parts.hub
    * @param {number} parts.maxUnsentBytes of a connection
-   * @param {import('../hub/room-users.js').Tracker} parts.tracker
+   * @param {import('../../hub/room-users.js').Tracker} parts.tracker
    * @param {import('./replies.js').Replies} parts.replies
-   * @param {import('./pending-reads.js').PendingReads} parts.pendingReads
+   * @param {import('../../operations/pending-reads.js').PendingReads} parts.pendingReads
    */
   constructor({ hub, maxUnsentBytes, tracker, replies, pendingReads }) {
     this.hub = hub;

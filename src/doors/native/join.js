@@ -1,7 +1,7 @@
 // join.js: the commands join and leave.
 
-import { mayEnterRooms } from '../hub/room-limit.js';
-import { isOfApp } from '../protocol/app-names.js';
+import { mayEnterRooms } from '../../hub/room-limit.js';
+import { isOfApp } from '../../protocol/app-names.js';
 import {
   MAX_INFO_BYTES,
   MAX_LAST,
@@ -9,7 +9,7 @@ import {
   readLatest,
   readPresence,
   readSince,
-} from '../protocol/decode.js';
+} from '../../protocol/decode.js';
 import {
   encodeJoined,
   encodeJoinedState,
@@ -17,8 +17,8 @@ import {
   encodeLeft,
   encodeMember,
   encodeNotReplayed,
-} from '../protocol/encode.js';
-import { numberText } from '../protocol/refusal.js';
+} from '../../protocol/encode.js';
+import { numberText } from '../../protocol/refusal.js';
 
 /**
  * A client without the right to read history gets messages after its position up to this age, and
@@ -30,10 +30,10 @@ const BAD_PRESENCE = 'presence is false, or an object with a user of 1 to 128 ch
 const BAD_LAST = `last is a whole number from 1 to ${MAX_LAST}, lastSeconds to ${MAX_LAST_SECONDS}.`;
 const OTHER_NAME = 'presence.user is not the user of this connection: leave it out.';
 
-/** @import { Connection } from '../hub/connection.js' */
-/** @import { Room } from '../hub/room.js' */
-/** @import { JoiningUser, Since } from '../protocol/decode.js' */
-/** @import { Joined } from '../recovery/room-joins.js' */
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { Room } from '../../hub/room.js' */
+/** @import { JoiningUser, Since } from '../../protocol/decode.js' */
+/** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { Handler, Id } from './handler.js' */
 
 /**
@@ -54,17 +54,17 @@ const OTHER_NAME = 'presence.user is not the user of this connection: leave it o
 
 export class JoinCommands {
   /**
-   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
-   * @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
-   * @param {import('../hub/room-users.js').Tracker} parts.tracker
+   * @param {object} parts @param {import('../../config/settings.js').Config} parts.config
+   * @param {import('../../hub/hub.js').Hub} parts.hub
+   * @param {import('../../recovery/scheduler.js').SyncScheduler} parts.scheduler
+   * @param {import('../../hub/room-users.js').Tracker} parts.tracker
    * @param {import('./replies.js').Replies} parts.replies
-   * @param {import('./lane.js').Lane} parts.lane
-   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} [parts.gate]
+   * @param {import('../../operations/lane.js').Lane} parts.lane
+   * @param {Pick<import('../../operations/hook-gate.js').HookGate, 'enter'>|null} [parts.gate]
    * @param {boolean} parts.isNameFree may a connection without a user choose its name in presence?
-   * @param {import('./join-reads.js').JoinReads} parts.reads
+   * @param {import('../../operations/join-reads.js').JoinReads} parts.reads
    * @param {(connection: Connection, bytes: number) => void} parts.charge
-   * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {import('../../observability/counters.js').Counters} parts.counters
    */
   constructor({
     config,
@@ -205,7 +205,7 @@ export class JoinCommands {
     else joining.then(act, act).catch((error) => connection.fail(error));
   }
 
-  /** Asks the hook onJoin, if there is one. @type {import('./hook-gate.js').HookGate['enter']} */
+  /** Asks the hook onJoin, if there is one. @type {import('../../operations/hook-gate.js').HookGate['enter']} */
   ask(connection, name, act) {
     if (this.gate === null) act(null);
     else this.gate.enter(connection, name, act);
@@ -264,7 +264,7 @@ export class JoinCommands {
 
   /**
    * @param {Connection} connection @param {string} name @param {Joining} join
-   * @returns {import('../hub/hub.js').RoomRequest}
+   * @returns {import('../../hub/hub.js').RoomRequest}
    */
   #requestOf(connection, name, join) {
     const { id, who, since, last = 0, lastSeconds = 0, onJoined = null, onRefused } = join;

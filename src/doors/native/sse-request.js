@@ -6,11 +6,17 @@
 // stop it (WHATWG HTML 9.2). So a client that accepts text/event-stream gets 200, `retry:` and the
 // end if waiting helps, and 204 if it does not. Every other client gets the plain status.
 
-import { isRoom, MAX_LAST, MAX_LAST_SECONDS, readLatest, readSince } from '../protocol/decode.js';
-import { ERROR_HEADER, refusal, toHttp } from '../protocol/refusal.js';
-import { hasBody, headFault } from './handshake.js';
-import { responseText } from './http-answers.js';
-import { headText } from './stream.js';
+import {
+  isRoom,
+  MAX_LAST,
+  MAX_LAST_SECONDS,
+  readLatest,
+  readSince,
+} from '../../protocol/decode.js';
+import { ERROR_HEADER, refusal, toHttp } from '../../protocol/refusal.js';
+import { hasBody, headFault } from '../../transport/handshake.js';
+import { responseText } from '../../transport/http-answers.js';
+import { headText } from '../../transport/stream.js';
 
 /** Rooms of a stream, with those that its token joins. An id lists a position for each. */
 export const MAX_STREAM_ROOMS = 8;
@@ -18,9 +24,9 @@ export const MAX_STREAM_ROOMS = 8;
 export const NO_POSITION = '-';
 const MAX_ID_LENGTH = 512;
 
-/** @import { Since } from '../protocol/decode.js' */
-/** @import { Refusal } from '../protocol/refusal.js' */
-/** @import { Headers } from './cors.js' */
+/** @import { Since } from '../../protocol/decode.js' */
+/** @import { Refusal } from '../../protocol/refusal.js' */
+/** @import { Headers } from '../../transport/cors.js' */
 /** @import { IncomingMessage } from 'node:http' */
 
 export class StreamRequest {

@@ -1,17 +1,17 @@
 // auth.js: the command auth, the token of hello, and the rooms that a token names.
 
-import { readSince, readToken } from '../protocol/decode.js';
-import { encodeAuthenticated } from '../protocol/encode.js';
+import { readSince, readToken } from '../../protocol/decode.js';
+import { encodeAuthenticated } from '../../protocol/encode.js';
 
 const BAD_TOKEN = 'token is not a string.';
 /** The commands that a connection may send before it has authenticated. */
 const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 
-/** @import { Connection } from '../hub/connection.js' */
+/** @import { Connection } from '../../hub/connection.js' */
 /** @import { Gate, Handler } from './dispatch.js' */
 
 /**
- * @typedef {Pick<import('../auth/authentication.js').Authentication,
+ * @typedef {Pick<import('../../auth/authentication.js').Authentication,
  *   'authenticate'|'sentNoToken'|'listen'>} Authenticator
  */
 
@@ -26,10 +26,10 @@ const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 export class AuthCommands {
   /**
    * @param {object} parts
-   * @param {Authenticator} parts.authenticator @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {Authenticator} parts.authenticator @param {import('../../hub/hub.js').Hub} parts.hub
    * @param {import('./join.js').JoinCommands} parts.joins
    * @param {import('./session.js').SessionCommands} parts.session
-   * @param {import('./lane.js').Lane} parts.lane
+   * @param {import('../../operations/lane.js').Lane} parts.lane
    * @param {import('./replies.js').Replies} parts.replies
    */
   constructor({ authenticator, hub, joins, session, lane, replies }) {

@@ -3,9 +3,9 @@
 // A message pays its rate, is decoded, waits for earlier commands (lane.js) and is handled. Faulty
 // messages are answered, too (replies.js).
 
-import { decode, readId } from '../protocol/decode.js';
-import { commandFault, isCommand } from '../protocol/decode-fault.js';
-import { scan } from '../protocol/json-scan.js';
+import { decode, readId } from '../../protocol/decode.js';
+import { commandFault, isCommand } from '../../protocol/decode-fault.js';
+import { scan } from '../../protocol/json-scan.js';
 
 /** Times every eighth message, because it costs 0.2 us. A power of two. */
 const TIMED_EVERY = 8;
@@ -13,9 +13,9 @@ const TIMED_EVERY = 8;
 const MAX_REFUSED_BYTES = 4096;
 const NO_TOKEN = 'A token is required before this command.';
 
-/** @import { Connection } from '../hub/connection.js' */
-/** @import { Command } from '../protocol/decode.js' */
-/** @import { CommandKind } from './lane.js' */
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { Command } from '../../protocol/decode.js' */
+/** @import { CommandKind } from '../../operations/lane.js' */
 
 /** @typedef {import('./handler.js').Handler} Handler */
 
@@ -42,8 +42,8 @@ export class Dispatcher {
    *   parts.admitMessage 0 if the message passes; above 0: seconds to wait; −1: close with 4005.
    *   Null if no rate is limited.
    * @param {Gate|null} parts.gate null: no tokens
-   * @param {import('./lane.js').Lane} parts.lane
-   * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {import('../../operations/lane.js').Lane} parts.lane
+   * @param {import('../../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.messageDuration
    * @param {boolean} [parts.hasApps] are messages counted by app?
    */
@@ -57,7 +57,7 @@ export class Dispatcher {
     this.lane = lane;
     this.counters = counters;
     this.messageDuration = messageDuration;
-    /** @type {import('./lane.js').Resume} */
+    /** @type {import('../../operations/lane.js').Resume} */
     this.resume = (connection, data) => this.handle(connection, data, true);
   }
 

@@ -1,7 +1,7 @@
 // handler.js: the contract of a command's handler.
 
-/** @import { Connection } from '../hub/connection.js' */
-/** @import { Command } from '../protocol/decode.js' */
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { Command } from '../../protocol/decode.js' */
 
 /** The `id` of a command, which its reply repeats. @typedef {string|number|undefined} Id */
 

@@ -1,8 +1,8 @@
 // history.js: the command history.
 
-import { readBefore, readSince, readSinceTime } from '../protocol/decode.js';
-import { historyPrefix, historySuffix } from '../protocol/encode.js';
-import { isLimit } from './pending-reads.js';
+import { isLimit } from '../../operations/pending-reads.js';
+import { readBefore, readSince, readSinceTime } from '../../protocol/decode.js';
+import { historyPrefix, historySuffix } from '../../protocol/encode.js';
 
 /** @import { Handler } from './handler.js' */
 
@@ -14,10 +14,10 @@ const ONE_PLACE = 'A read has only one of since, before and sinceTime.';
 export class HistoryCommand {
   /**
    * @param {object} parts
-   * @param {import('../recovery/history-reader.js').HistoryReader} parts.historyReader
+   * @param {import('../../recovery/history-reader.js').HistoryReader} parts.historyReader
    * @param {Pick<import('./join.js').JoinCommands, 'askFor'>} parts.joins
    * @param {import('./replies.js').Replies} parts.replies
-   * @param {import('./pending-reads.js').PendingReads} parts.pendingReads
+   * @param {import('../../operations/pending-reads.js').PendingReads} parts.pendingReads
    */
   constructor({ historyReader, joins, replies, pendingReads }) {
     this.historyReader = historyReader;

@@ -1,14 +1,14 @@
 // session.js: the commands hello, echo and ping.
 
-import { ECHO_PREFIX, echoSuffix, encodePong, encodeWelcome } from '../protocol/encode.js';
+import { ECHO_PREFIX, echoSuffix, encodePong, encodeWelcome } from '../../protocol/encode.js';
 
-/** @import { Connection } from '../hub/connection.js' */
+/** @import { Connection } from '../../hub/connection.js' */
 /** @import { Handler } from './handler.js' */
 /** @import { Id } from './replies.js' */
 
 export class SessionCommands {
   /**
-   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
+   * @param {object} parts @param {import('../../config/settings.js').Config} parts.config
    * @param {number} parts.idempotencyMs
    * @param {{readonly isOn: boolean}} parts.outageNotice
    * @param {import('./replies.js').Replies} parts.replies

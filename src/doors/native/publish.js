@@ -1,9 +1,9 @@
 // publish.js: the command message.
 
-import { onceOnly } from '../hub/publisher.js';
-import { isIdempotencyKey } from '../protocol/decode.js';
-import { encodeAck } from '../protocol/encode.js';
-import { encodeKeyed, encodePublication, isStateKey, KIND } from '../protocol/publication.js';
+import { onceOnly } from '../../hub/publisher.js';
+import { isIdempotencyKey } from '../../protocol/decode.js';
+import { encodeAck } from '../../protocol/encode.js';
+import { encodeKeyed, encodePublication, isStateKey, KIND } from '../../protocol/publication.js';
 
 const NO_PAYLOAD = 'A message has either a payload or a text, which is a string.';
 const BAD_ECHO = 'echo is true or false.';
@@ -14,10 +14,10 @@ const NO_KEY = 'The room has state: give a key of 1 to 200 characters without co
 const NO_STATE = 'Only rooms with state take a key (FANFARE_STATE).';
 const NO_ECHO = 'In a room with state all members get a message: echo must not be false.';
 
-/** @import { App } from '../config/pusher.js' */
-/** @import { Connection } from '../hub/connection.js' */
-/** @import { PublishListener, Publisher } from '../hub/publisher.js' */
-/** @import { Counters } from '../observability/counters.js' */
+/** @import { App } from '../../config/pusher.js' */
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { PublishListener, Publisher } from '../../hub/publisher.js' */
+/** @import { Counters } from '../../observability/counters.js' */
 /** @import { Handler } from './handler.js' */
 
 /** A publisher, or the hooks. @typedef {Pick<Publisher, 'publishFor'>} CommandPublisher */
@@ -85,7 +85,7 @@ export class MessageCommand {
 
   /**
    * Publishes the message of a key.
-   * @param {Connection} connection @param {import('../protocol/decode.js').Command} command
+   * @param {Connection} connection @param {import('../../protocol/decode.js').Command} command
    * @param {string} name of the room @param {number} now
    * @param {number} start of the payload @param {number} end
    */

@@ -1,8 +1,8 @@
 // replies.js: error replies, and closes after too many errors.
 
-import { didYouMean } from '../config/nearest.js';
-import { ERRORS } from '../protocol/codes.js';
-import { errorOf, numberText, quoted, refusal, sizeText, toClose } from '../protocol/refusal.js';
+import { didYouMean } from '../../config/nearest.js';
+import { ERRORS } from '../../protocol/codes.js';
+import { errorOf, numberText, quoted, refusal, sizeText, toClose } from '../../protocol/refusal.js';
 
 const NO_ROOM = `room is missing. ${ERRORS.INVALID_ROOM.message}`;
 /** A connection's faults are counted over this time. */
@@ -10,15 +10,15 @@ const FAULT_PERIOD_MS = 10_000;
 /** With this many malformed messages, a connection is closed with 4501. */
 const MAX_MALFORMED = 3;
 
-/** @import { Connection } from '../hub/connection.js' */
-/** @import { ErrorCode, RefusalCode } from '../protocol/codes.js' */
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { ErrorCode, RefusalCode } from '../../protocol/codes.js' */
 /** @typedef {import('./handler.js').Id} Id */
 
 export class Replies {
   /**
    * @param {object} parts @param {number} parts.maxRoomsPerConnection
    * @param {() => string|undefined} [parts.overRateText] why the last message was refused
-   * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {import('../../observability/counters.js').Counters} parts.counters
    * @param {{error(fields: object, text: string): void}} parts.log
    */
   constructor({ maxRoomsPerConnection, counters, log, overRateText = () => undefined }) {
@@ -33,7 +33,7 @@ export class Replies {
 
   /**
    * Answers a connection that will be closed next, or a command that may be repeated later.
-   * @param {Connection} connection @param {import('../protocol/refusal.js').Refusal} refused
+   * @param {Connection} connection @param {import('../../protocol/refusal.js').Refusal} refused
    * @param {Id} [id]
    */
   refuse(connection, refused, id) {

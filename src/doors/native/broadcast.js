@@ -1,13 +1,13 @@
 // broadcast.js: the command broadcast. The sender gets a result when this worker has written the
 // broadcast to its connections, or BROADCAST_RESULT_MS after the broker has accepted it.
 
-import { EVERYONE } from '../hub/hub.js';
-import { encodeBroadcastResult } from '../protocol/encode.js';
-import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
+import { EVERYONE } from '../../hub/hub.js';
+import { encodeBroadcastResult } from '../../protocol/encode.js';
+import { encodePublication, KIND, senderOf, tagOf } from '../../protocol/publication.js';
 
 const BROADCAST_RESULT_MS = 2000;
 
-/** @import { Connection } from '../hub/connection.js' */
+/** @import { Connection } from '../../hub/connection.js' */
 /** @import { Handler, Id } from './handler.js' */
 
 /**
@@ -21,7 +21,7 @@ export class BroadcastCommand {
   /**
    * @param {object} parts
    * @param {'everyone'|'granted'|'none'} parts.clientBroadcast `granted`: by token
-   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {import('../../hub/hub.js').Hub} parts.hub
    * @param {{countConnections(): Promise<number>}} parts.broker
    * @param {import('./publish.js').CommandPublisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
@@ -82,7 +82,7 @@ export class BroadcastCommand {
     /** @type {PendingBroadcast} */
     const pending = { connection, id, payload, acceptedMs, hasResult: false };
     // Without an ack: the result follows.
-    /** @type {import('../hub/publisher.js').PublishListener} */
+    /** @type {import('../../hub/publisher.js').PublishListener} */
     const listener = {
       // Not before: a hook may deny it.
       onPublish: () => this.pending.set(tag, pending),

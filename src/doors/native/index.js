@@ -1,39 +1,39 @@
 // index.js: creates the commands of a worker.
 
+import { HookGate } from '../../operations/hook-gate.js';
+import { JoinReads } from '../../operations/join-reads.js';
+import { Lane } from '../../operations/lane.js';
+import { PendingReads } from '../../operations/pending-reads.js';
 import { AuthCommands } from './auth.js';
 import { BroadcastCommand } from './broadcast.js';
 import { Dispatcher } from './dispatch.js';
 import { HistoryCommand } from './history.js';
-import { HookGate } from './hook-gate.js';
 import { JoinCommands } from './join.js';
-import { JoinReads } from './join-reads.js';
-import { Lane } from './lane.js';
 import { createNativeDoor } from './native-door.js';
-import { PendingReads } from './pending-reads.js';
 import { PresenceCommand } from './presence.js';
 import { MessageCommand } from './publish.js';
 import { Replies } from './replies.js';
 import { SessionCommands } from './session.js';
 
-/** @import { Connection } from '../hub/connection.js' */
-/** @import { Door } from '../hub/door.js' */
-/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { Door } from '../../hub/door.js' */
+/** @import { Refusal } from '../../protocol/refusal.js' */
 /** @import { Handler } from './handler.js' */
 
 /**
  * @typedef {object} CommandParts
- * @property {import('../config/settings.js').Config} config
- * @property {import('../hub/hub.js').Hub} hub
+ * @property {import('../../config/settings.js').Config} config
+ * @property {import('../../hub/hub.js').Hub} hub
  * @property {{countConnections(): Promise<number>}} broker
- * @property {import('../hub/publisher.js').Publisher} publisher
+ * @property {import('../../hub/publisher.js').Publisher} publisher
  * @property {number} idempotencyMs how long the broker remembers an idempotency key
- * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
- * @property {import('../recovery/history-reader.js').HistoryReader} historyReader
+ * @property {import('../../recovery/scheduler.js').SyncScheduler} scheduler
+ * @property {import('../../recovery/history-reader.js').HistoryReader} historyReader
  * @property {{readonly isOn: boolean}} outageNotice
- * @property {import('../hub/room-users.js').Tracker} tracker
+ * @property {import('../../hub/room-users.js').Tracker} tracker
  * @property {import('./auth.js').Authenticator|null} [authenticator] null: no tokens
  * @property {import('./native-door.js').Entrance|null} [entrance] null: neither tokens nor hooks
- * @property {import('./hook-gate.js').HookCalls|null} [hooks] null: none
+ * @property {import('../../operations/hook-gate.js').HookCalls|null} [hooks] null: none
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0 if
  *   the message passes; above 0: seconds to wait; −1: close with 4005
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
@@ -43,8 +43,8 @@ import { SessionCommands } from './session.js';
  *   read for free from the address's allowance; false: it is used up. 0 only asks
  * @property {(connection: Connection, bytes: number) => void} charge counts the bytes of a reply
  *   against the connection's rate
- * @property {import('../observability/counters.js').Counters} counters
- * @property {import('../worker/turn.js').Line<() => void>} presenceLine sends answers about users
+ * @property {import('../../observability/counters.js').Counters} counters
+ * @property {import('../../worker/turn.js').Line<() => void>} presenceLine sends answers about users
  * @property {{observe(ms: number): void}} messageDuration
  * @property {{error(fields: object, text: string): void}} log
  */
@@ -178,7 +178,7 @@ function createHandlers(parts, { replies, lane, hookGate, pendingReads }) {
   return { handlers, session, joins, broadcasts };
 }
 
-/** May a token name an app? @param {import('../config/settings.js').Config} config */
+/** May a token name an app? @param {import('../../config/settings.js').Config} config */
 function hasAppTokens({ tokens, pusher }) {
   return tokens !== null && pusher !== null;
 }
