@@ -18,7 +18,8 @@ import { readHookSettings } from './hooks.js';
 import { readLimitModes } from './limit-modes.js';
 import { isKnown, isServiceLinkUrl, nameFault, suggestion } from './names.js';
 import { AN_ORIGIN, normalOrigin, originMatcher } from './origins.js';
-import { readPusherSettings, roomRulesOf } from './pusher.js';
+import { roomRulesOf } from './pusher.js';
+import { readPusherSettings } from './pusher-apps.js';
 import { readOldRates, readRate } from './rates.js';
 import { describeRedis, fixedRedis, readRedisSettings } from './redis.js';
 import {
@@ -32,7 +33,7 @@ import { SETTINGS } from './settings.js';
 import { readText } from './texts.js';
 import { describeTokens, readTokenSettings } from './tokens.js';
 import { compileTrustProxy } from './trust-proxy.js';
-import { readWebhookSettings } from './webhooks.js';
+import { readWebhookSettings } from './webhook-endpoints.js';
 
 // `fanfare/config` exports these types.
 /** @typedef {import('./settings.js').Config} Config */

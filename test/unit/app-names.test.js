@@ -8,7 +8,7 @@ import { AppPlaces } from '../../src/auth/app-places.js';
 import { readIdentity } from '../../src/auth/claims.js';
 import { AppSession, Session } from '../../src/auth/session.js';
 import { TokenError } from '../../src/auth/token-error.js';
-import { readPusherSettings } from '../../src/config/pusher.js';
+import { readPusherSettings } from '../../src/config/pusher-apps.js';
 import { fits } from '../../src/config/room-patterns.js';
 import { readText } from '../../src/config/texts.js';
 import { channelOf, roomOf, roomOfUser } from '../../src/doors/pusher/channels.js';
