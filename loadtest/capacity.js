@@ -41,7 +41,7 @@ import { OPTION, stopOnSignal, withServer } from './bench/script.js';
 import { searchRate } from './bench/search.js';
 import { quiet } from './bench/servers.js';
 import { clean, measured } from './bench/step.js';
-import { findClient } from './bench/swarm.js';
+import { clientProgram } from './bench/swarm.js';
 import { markdown, withTable } from './lib/capacity-table.js';
 import { forTerminal, showMs } from './lib/figures.js';
 
@@ -77,7 +77,6 @@ const { values: options } = readOptions(
   limit-p99-ms MS | number 0..600000 | 250 | p99 above which a rate is not held
   messages RATE | number 1..10000000 | | messages a second to hold, instead of a search
   ${OPTION.payload}
-  ${OPTION.client}
   save PATH | | | results of this machine, to add to; without, loadtest/results/capacity.json
   readme | | | also writes the tables to loadtest/README.md`,
 );
@@ -103,8 +102,8 @@ for (const plan of plans) {
 }
 stopOnSignal();
 
-const client = findClient(options.client);
-const machine = { ...describeMachine(), client: client.kind === 'c' ? 'C' : 'Node' };
+clientProgram();
+const machine = describeMachine();
 let failed = 0;
 for (const plan of plans) {
   /** @type {import('./lib/capacity-table.js').Row} */
@@ -159,103 +158,100 @@ async function measure({ connections, workers, processes, sources }) {
   print(
     `\n${count(connections)} connections: ${workers} workers, ${processes} client processes, ${sources} addresses`,
   );
-  return withServer(
-    { server: 'fanfare', client: client.kind, processes, workers },
-    async ({ target, swarm }) => {
-      // The code is compiled and the first rooms exist before anything counts.
-      await swarm.open({ count: 200, group: WARM, room: 'warm-', rooms: 10, sources });
-      await swarm.run({
-        group: WARM,
-        perSecond: 500,
-        seconds: 1,
-        publishers: 2,
-        everyProcess: true,
-        payloadBytes,
-      });
-      await swarm.hangUp({ group: WARM });
-      await quiet(target, 5000);
-      const [kbBefore, systemKbBefore] = [target.pssKb(), availableKb()];
+  return withServer({ server: 'fanfare', processes, workers }, async ({ target, swarm }) => {
+    // The code is compiled and the first rooms exist before anything counts.
+    await swarm.open({ count: 200, group: WARM, room: 'warm-', rooms: 10, sources });
+    await swarm.run({
+      group: WARM,
+      perSecond: 500,
+      seconds: 1,
+      publishers: 2,
+      everyProcess: true,
+      payloadBytes,
+    });
+    await swarm.hangUp({ group: WARM });
+    await quiet(target, 5000);
+    const [kbBefore, systemKbBefore] = [target.pssKb(), availableKb()];
 
-      const openCpu = cpuOf(target, swarm);
-      const groups = await openMix(swarm, connections, sources);
-      await quiet(target, 10_000);
-      const handshakes = openCpu();
+    const openCpu = cpuOf(target, swarm);
+    const groups = await openMix(swarm, connections, sources);
+    await quiet(target, 10_000);
+    const handshakes = openCpu();
+    print(
+      `  connected and joined with ${((handshakes.server * 1000) / connections).toFixed(2)} ms of server CPU each`,
+    );
+
+    const restCpu = cpuOf(target, swarm);
+    await sleep(restSeconds * 1000);
+    const rest = restCpu();
+    const kb = target.pssKb() - kbBefore;
+    const systemKb = systemKbBefore - availableKb();
+
+    const everyday = await attempt(connections * EVERYDAY_PER_CONNECTION, seconds);
+    if (!clean(everyday))
+      throw new Error(`everyday load: ${everyday.received} of ${everyday.expected} arrived`);
+
+    const most = options.messages > 0 ? null : await search();
+    const rates =
+      most === null ? [options.messages] : HELD_SHARES.map((share) => Math.round(most * share));
+    for (const rate of rates) {
+      const held = await attempt(rate, seconds);
+      if (!isHeld(held)) continue;
+      const open = await openIn(swarm, groups);
+      if (open !== connections) throw new Error(`${connections - open} connections were lost`);
+      return {
+        connections,
+        date,
+        commit: String(machine.commit),
+        workers,
+        processes,
+        rooms: groups.reduce((sum, { rooms }) => sum + rooms, 0),
+        serverMb: target.pssKb() / 1000,
+        kbPerConnection: kb / connections,
+        systemKbPerConnection: systemKb / connections,
+        handshakeCpuMs: (handshakes.server * 1000) / connections,
+        restCores: rest.server / rest.seconds,
+        everyday: loadOf(everyday),
+        most,
+        held: loadOf(held),
+      };
+    }
+    throw new Error(
+      `not held with p99 within ${limitP99Ms} ms: ${rates.map(count).join(', ')} messages/s`,
+    );
+
+    /** @param {number} rate @param {number} forSeconds */
+    async function attempt(rate, forSeconds) {
+      const step = await measured(target, () => talk(swarm, groups, rate, forSeconds));
       print(
-        `  connected and joined with ${((handshakes.server * 1000) / connections).toFixed(2)} ms of server CPU each`,
+        `  ${count(rate)} messages/s for ${forSeconds} s: ${count(step.received)} of ${count(step.expected)} deliveries, p99 ${showMs(step.p99Ms)}`,
       );
+      return step;
+    }
 
-      const restCpu = cpuOf(target, swarm);
-      await sleep(restSeconds * 1000);
-      const rest = restCpu();
-      const kb = target.pssKb() - kbBefore;
-      const systemKb = systemKbBefore - availableKb();
-
-      const everyday = await attempt(connections * EVERYDAY_PER_CONNECTION, seconds);
-      if (!clean(everyday))
-        throw new Error(`everyday load: ${everyday.received} of ${everyday.expected} arrived`);
-
-      const most = options.messages > 0 ? null : await search();
-      const rates =
-        most === null ? [options.messages] : HELD_SHARES.map((share) => Math.round(most * share));
-      for (const rate of rates) {
-        const held = await attempt(rate, seconds);
-        if (!isHeld(held)) continue;
-        const open = await openIn(swarm, groups);
-        if (open !== connections) throw new Error(`${connections - open} connections were lost`);
-        return {
-          connections,
-          date,
-          commit: String(machine.commit),
-          workers,
-          processes,
-          rooms: groups.reduce((sum, { rooms }) => sum + rooms, 0),
-          serverMb: target.pssKb() / 1000,
-          kbPerConnection: kb / connections,
-          systemKbPerConnection: systemKb / connections,
-          handshakeCpuMs: (handshakes.server * 1000) / connections,
-          restCores: rest.server / rest.seconds,
-          everyday: loadOf(everyday),
-          most,
-          held: loadOf(held),
-        };
-      }
-      throw new Error(
-        `not held with p99 within ${limitP99Ms} ms: ${rates.map(count).join(', ')} messages/s`,
-      );
-
-      /** @param {number} rate @param {number} forSeconds */
-      async function attempt(rate, forSeconds) {
-        const step = await measured(target, () => talk(swarm, groups, rate, forSeconds));
-        print(
-          `  ${count(rate)} messages/s for ${forSeconds} s: ${count(step.received)} of ${count(step.expected)} deliveries, p99 ${showMs(step.p99Ms)}`,
-        );
-        return step;
-      }
-
-      /** @returns {Promise<number>} the highest messages/s that passed; rejects if none did */
-      async function search() {
-        const best = await searchRate({
-          start: SEARCH_START,
-          grow: 2,
-          bisections: 2,
-          retries: 1,
-          attempt: async (rate) => {
-            const step = await attempt(rate, SEARCH_SECONDS);
-            return { ok: isHeld(step), score: rate, step };
-          },
-          recover: async () => {
-            await quiet(target, 8000);
-            if ((await openIn(swarm, groups)) === connections) return;
-            for (const { group } of groups) await swarm.hangUp({ group });
-            await quiet(target, 8000);
-            await openMix(swarm, connections, sources);
-          },
-        });
-        if (best === null) throw new Error(`no rate passed with p99 within ${limitP99Ms} ms`);
-        return best.score;
-      }
-    },
-  );
+    /** @returns {Promise<number>} the highest messages/s that passed; rejects if none did */
+    async function search() {
+      const best = await searchRate({
+        start: SEARCH_START,
+        grow: 2,
+        bisections: 2,
+        retries: 1,
+        attempt: async (rate) => {
+          const step = await attempt(rate, SEARCH_SECONDS);
+          return { ok: isHeld(step), score: rate, step };
+        },
+        recover: async () => {
+          await quiet(target, 8000);
+          if ((await openIn(swarm, groups)) === connections) return;
+          for (const { group } of groups) await swarm.hangUp({ group });
+          await quiet(target, 8000);
+          await openMix(swarm, connections, sources);
+        },
+      });
+      if (best === null) throw new Error(`no rate passed with p99 within ${limitP99Ms} ms`);
+      return best.score;
+    }
+  });
 }
 
 /** @param {Step} step */

@@ -31,12 +31,11 @@ await experiment({
   options: `cycles N | whole 4.. | 200000 | connections in all
   concurrency N | whole 1..10000 | 200 | connections at a time
   rooms N | whole 1..100000 | 100 | rooms they join
-  ${OPTION.server}
-  ${OPTION.client}`,
+  ${OPTION.server}`,
 
-  async setup({ owner, values: { server, client } }) {
+  async setup({ owner, values: { server } }) {
     const probe = preload(owner, 'collect.cjs');
-    return { probe, ...(await startBench(owner, { server, client, env: probe.env })) };
+    return { probe, ...(await startBench(owner, { server, env: probe.env })) };
   },
 
   async measure({ target, swarm, probe }, { values: { cycles, concurrency, rooms } }) {

@@ -1,11 +1,14 @@
 // compile.js: builds the benchmark's C programs: the client and the limit.
 
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, renameSync, statSync } from 'node:fs';
-import { basename } from 'node:path';
+import { accessSync, constants, mkdirSync, renameSync, statSync } from 'node:fs';
+import { basename, delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const CACHE = new URL('./node_modules/.cache/', import.meta.url);
+
+/** Can this machine build C programs? */
+export const hasCompiler = () => pathOf('cc') !== '';
 
 /**
  * Builds a program of one source file with the machine's C compiler, unless it is built already.
@@ -25,4 +28,18 @@ export function compile(source) {
     renameSync(own, to);
   }
   return to;
+}
+
+/** The path of a program; '' if it is not in PATH. @param {string} program */
+export function pathOf(program) {
+  for (const directory of (process.env.PATH ?? '').split(delimiter)) {
+    const path = join(directory, program);
+    try {
+      accessSync(path, constants.X_OK);
+      return path;
+    } catch {
+      // not in this directory
+    }
+  }
+  return '';
 }

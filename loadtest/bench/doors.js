@@ -10,7 +10,7 @@ import { markdownTable, median, show } from '../lib/figures.js';
 import { DoorSwarm } from './door-swarm.js';
 import { liveBytesOf, preload } from './script.js';
 import { startServer } from './servers.js';
-import { findClient, Swarm } from './swarm.js';
+import { Swarm } from './swarm.js';
 import { WORKLOADS } from './workloads.js';
 
 const FAN_OUT = 'saturated-1000';
@@ -76,9 +76,8 @@ export async function measureDoors({ door, native, options, columnsOf, wanted })
         ...{ workers, checkout, env: { ...env, ...probe?.env } },
       });
       owner.after(() => target.close());
-      const client = { client: findClient(profile.isBinary ? 'c' : 'auto'), processes };
       const hasNatives = work === FAN_OUT && !publishes;
-      const swarm = hasNatives ? new DoorSwarm(client, native) : new Swarm(client);
+      const swarm = hasNatives ? new DoorSwarm({ processes }, native) : new Swarm({ processes });
       swarm.start();
       owner.after(() => swarm.close());
       const liveBytes = probe && (() => liveBytesOf(target, probe));

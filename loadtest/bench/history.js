@@ -102,7 +102,7 @@ async function ofServer(owner, kind, { rates, seconds }) {
   /** @type {Record<string, string>} */
   const env = kind === 'history' ? { FANFARE_HISTORY: 'room-*=100/300s' } : {};
   const { target, swarm } = await startBench(owner, {
-    ...{ server: 'fanfare-redis', client: 'auto', env },
+    ...{ server: 'fanfare-redis', env },
   });
   await openAll(swarm, { count: 10_000, rooms: 1000, room: 'room-', sources: 4 });
   const redis = new Redis(target.redisUrl);

@@ -9,7 +9,7 @@
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
 import { commitOf } from './machine.js';
-import { liveBytesOf, OPTION, preload, startBench } from './script.js';
+import { liveBytesOf, preload, startBench } from './script.js';
 import { WORKLOADS } from './workloads.js';
 
 const SOURCES = 4;
@@ -25,15 +25,14 @@ await experiment({
   question: 'Measures handshakes and idle connections of new servers of several checkouts.',
   options: `others LIST | | | folders of further checkouts, separated by commas
   rounds N | whole 1..100 | 6 | servers of each checkout, in turn
-  workers N | whole 1..64 | 2 | workers of each server
-  ${OPTION.client}`,
+  workers N | whole 1..64 | 2 | workers of each server`,
 
   variants: ({ others }) => ['', ...others.split(',').filter(Boolean)],
 
-  async setup({ owner, variant: checkout, values: { client, workers } }) {
+  async setup({ owner, variant: checkout, values: { workers } }) {
     const probe = preload(owner, 'collect.cjs');
     const bench = await startBench(owner, {
-      ...{ server: 'fanfare', client, workers, checkout, env: probe.env },
+      ...{ server: 'fanfare', workers, checkout, env: probe.env },
     });
     return { ...bench, liveBytes: () => liveBytesOf(bench.target, probe) };
   },

@@ -25,13 +25,12 @@ await experiment({
   limit MS | number 0..60000 | 50 | p99 of the delay above which the run fails
   workers N | whole 1..64 | 2 | workers of the server
   ${OPTION.server}
-  ${OPTION.payload}
-  ${OPTION.client}`,
+  ${OPTION.payload}`,
 
-  async setup({ owner, values: { members, workers, server, client } }) {
+  async setup({ owner, values: { members, workers, server } }) {
     demandMachine({ connections: members, workers, processes: PROCESSES, sources: SOURCES });
     const probe = preload(owner, 'delay.cjs');
-    const parts = { server, client, workers, processes: PROCESSES, env: probe.env };
+    const parts = { server, workers, processes: PROCESSES, env: probe.env };
     return { probe, ...(await startBench(owner, parts)) };
   },
 

@@ -6,7 +6,7 @@
 
 import { percentileMs } from '../../test/harness/latency.js';
 import { clean, measured, openAll } from './step.js';
-import { findClient, Swarm } from './swarm.js';
+import { Swarm } from './swarm.js';
 
 const COUNT = 1000;
 const ROOM = 'others';
@@ -22,7 +22,7 @@ const OPEN_MS = 600_000;
 /** @typedef {import('./step.js').Step} Step */
 
 export class Others {
-  #swarm = new Swarm({ client: findClient('c'), processes: 1 });
+  #swarm = new Swarm({ processes: 1 });
 
   /** @param {Target} target @param {number} payloadBytes @param {number} [drainMs] */
   constructor(target, payloadBytes, drainMs = DRAIN_MS) {

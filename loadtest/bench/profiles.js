@@ -15,7 +15,7 @@
  * @property {string} after the text after it
  * @property {string} [headers] further lines of the handshake, each ending in CR LF
  * @property {boolean} [isBinary] messages are binary, and a zero byte is a ping, which wants the same
- *   back; only the C client can
+ *   back
  * @property {string} [ping] a message of the server that wants an answer
  * @property {string} [pong] the answer
  * @property

@@ -16,7 +16,7 @@ import { markdown, withoutFigure } from './report.js';
 import { OPTION, stopOnSignal } from './script.js';
 import { externalServer, isPresent, SERVERS, startServer } from './servers.js';
 import { measured } from './step.js';
-import { findClient, Swarm } from './swarm.js';
+import { clientProgram, Swarm } from './swarm.js';
 import { ROUNDS, TABLES, WORKLOADS } from './workloads.js';
 
 /**
@@ -40,7 +40,6 @@ const { values: options } = readOptions(
   workloads LIST | list of ${Object.keys(WORKLOADS).join(' ')} | ${Object.keys(WORKLOADS).filter(byDefault).join()} | workloads to run
   rounds N | whole 1..1000 | | rounds; without, 3, or 5 of fixed and saturated, or 1 with --quick
   quick | | | small and short: to see that it works
-  ${OPTION.client}
   processes N | whole 1..64 | 2 | client processes
   sources N | whole 0..250 | 4 | source addresses from 127.0.0.2 on; 0: the kernel chooses one
   ${OPTION.payload}
@@ -62,8 +61,8 @@ const wantedServers = options.only.filter((/** @type {string} */ name) => name !
 const wantedWorkloads = options.workloads;
 const rounds = Math.max(...wantedWorkloads.map(roundsOf));
 
+clientProgram();
 installServers();
-const client = findClient(options.client);
 const startedAt = new Date().toISOString();
 const command = `node loadtest/bench/run.js ${process.argv.slice(2).join(' ')}`.trim();
 const machine = describeMachine();
@@ -135,7 +134,7 @@ for (const { server, workload, round } of withoutFigure(cells)) {
 async function measure(server, workload, round) {
   const started = performance.now();
   const before = machineSeconds();
-  const swarm = new Swarm({ client, processes });
+  const swarm = new Swarm({ processes });
   /** @type {import('./servers.js').Target | undefined} */
   let target;
   /** @type {import('./workloads.js').Figures} */
@@ -252,7 +251,7 @@ async function measureClient() {
    * @param {(swarm: Swarm) => Promise<import('./swarm.js').RunResult>} run
    */
   const costOf = async (name, members, echo, run) => {
-    const swarm = new Swarm({ client, processes }).start();
+    const swarm = new Swarm({ processes }).start();
     const target = await startServer(name, { workers: 0 });
     try {
       await swarm.aim({ ...target, echo });
@@ -277,13 +276,12 @@ async function measureClient() {
   const perSecond = (/** @type {number} */ us) =>
     `${Math.round(1000 / us).toLocaleString('en')} k/s a core`;
   return {
-    kind: client.kind,
     processes,
     joined,
     single,
     echoed,
     lines: [
-      `client: ${client.kind === 'c' ? 'C' : 'Node'}, ${processes} processes; its own limit against a server that does almost nothing: ` +
+      `client: ${processes} processes; its own limit against a server that does almost nothing: ` +
         `${joined.us.toFixed(3)} µs of its CPU a delivery where ${joined.perRead.toFixed(0)} frames come in a read (${perSecond(joined.us)}), ` +
         `${single.us.toFixed(2)} µs where ${single.perRead.toFixed(1)} do (${perSecond(single.us)}), ${echoed.us.toFixed(2)} µs an echoed message (${perSecond(echoed.us)})`,
     ],

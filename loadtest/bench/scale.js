@@ -14,7 +14,6 @@
 // server drains, and all clients move to a second one: beyond MAX_STORM, only if it is asked for.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { endUnused } from '../../test/harness/options.js';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, show } from '../lib/figures.js';
 import { drop, reload, visits } from './changes.js';
@@ -32,7 +31,6 @@ import { OPTION, startBench } from './script.js';
 import { quiet } from './servers.js';
 import { broadcast } from './step.js';
 import { storm } from './storm.js';
-import { findClient } from './swarm.js';
 
 const STAGES = [20_000, 50_000, 100_000, 250_000, 500_000];
 /**
@@ -102,11 +100,10 @@ await experiment({
   ignore-delays | | | in the storm, clients return at once, whatever delay the server names
   window S | number 0.1..600 | 20 | FANFARE_RECONNECT_WINDOW_MS in seconds: the delays of the storm
   limit S | number 10..86400 | | the script ends itself after this time; without, what such a run needs at most
-  ${OPTION.payload}
-  ${OPTION.client}`,
+  ${OPTION.payload}`,
 
   async setup({ owner, values }) {
-    const { server, client, connections } = values;
+    const { server, connections } = values;
     const size = sizeOf(values);
     const { phases, processes, workers, limit } = size;
     const limits = demandMachine({
@@ -116,8 +113,6 @@ await experiment({
         ? { kbPerConnection: KB_PER_CONNECTION + KB_IN_SECOND, servers: 2 }
         : { kbPerConnection: KB_PER_CONNECTION }),
     });
-    if (phases.length > 0 && findClient(client).kind !== 'c')
-      endUnused('these need the C client: use --phases none, or install a C compiler named cc');
     setTimeout(async () => {
       console.error(`not done within ${limit} s`);
       await owner.end();
@@ -127,7 +122,7 @@ await experiment({
       FANFARE_RECONNECT_WINDOW_MS: String(values.window * 1000),
       FANFARE_PING_INTERVAL_MS: String(size.ping * 1000),
     };
-    const bench = await startBench(owner, { server, client, processes, workers, env });
+    const bench = await startBench(owner, { server, processes, workers, env });
     return { size, limits, bench, env };
   },
 

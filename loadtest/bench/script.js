@@ -7,13 +7,11 @@ import { fileURLToPath } from 'node:url';
 import { onSignal, Run } from '../../test/harness/run.js';
 import { until } from '../../test/harness/server.js';
 import { SERVERS, startServer, stopAll } from './servers.js';
-import { findClient, Swarm } from './swarm.js';
+import { Swarm } from './swarm.js';
 
 /** Options that several scripts have. */
 export const OPTION = Object.freeze({
   server: `server NAME | one of ${Object.keys(SERVERS).join(' ')} | fanfare | the server to measure`,
-  client:
-    'client KIND | one of auto c node | auto | auto is C if there is a compiler named cc, else Node',
   payload: 'payload BYTES | whole 64..65536 | 100 | size of a payload',
   save: 'save PATH | | | path of the report without its ending; without, a file of bench/results/',
 });
@@ -32,15 +30,14 @@ export function stopOnSignal() {
  * @param {import('../../test/harness/server.js').Owner} owner
  * @param {object} options
  * @param {string} options.server
- * @param {'auto' | 'c' | 'node'} options.client
  * @param {number} [options.processes] of the client
  * @param {number} [options.workers]
  * @param {string} [options.checkout] of Fanfare; without, this one
  * @param {Record<string, string>} [options.env]
  */
-export async function startBench(owner, { server, client, processes = 2, workers, checkout, env }) {
+export async function startBench(owner, { server, processes = 2, workers, checkout, env }) {
   owner.after(stopAll);
-  const swarm = new Swarm({ client: findClient(client), processes }).start();
+  const swarm = new Swarm({ processes }).start();
   owner.after(() => swarm.close());
   const target = await startServer(server, { workers, checkout, env });
   await swarm.aim(target);

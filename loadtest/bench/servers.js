@@ -6,12 +6,12 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { accessSync, constants, existsSync } from 'node:fs';
-import { delimiter, join, resolve } from 'node:path';
+import { existsSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { freePort, isListening, startRedis } from '../../test/harness/redis.js';
-import { compile } from './compile.js';
+import { compile, hasCompiler, pathOf } from './compile.js';
 import { commitOf, cpuSecondsOf, processTree, pssKbOf } from './machine.js';
 import { PROFILES } from './profiles.js';
 
@@ -101,26 +101,12 @@ export const SERVERS = {
 /** @param {string} name of a server @returns {boolean} whether it is installed here */
 export function isPresent(name) {
   const { package: wanted, program, source } = SERVERS[name];
-  if (source !== undefined) return pathOf('cc') !== '';
+  if (source !== undefined) return hasCompiler();
   if (program !== undefined) return pathOf(program.name) !== '';
   return (
     wanted === undefined ||
     existsSync(new URL(`./node_modules/${wanted}/package.json`, import.meta.url))
   );
-}
-
-/** @param {string} program @returns {string} its path; '' if it is not in PATH */
-function pathOf(program) {
-  for (const directory of (process.env.PATH ?? '').split(delimiter)) {
-    const path = join(directory, program);
-    try {
-      accessSync(path, constants.X_OK);
-      return path;
-    } catch {
-      // not in this directory
-    }
-  }
-  return '';
 }
 
 /**

@@ -32,8 +32,7 @@ await experiment({
   room KIND | one of plain history | plain | whether the room has history
   seconds S | number 0.1..3600 | 20 | duration of each run
   rounds N | whole 1..100 | 3 | rounds of two runs
-  ${OPTION.server}
-  ${OPTION.client}`,
+  ${OPTION.server}`,
   variants: (values) => {
     const mb = sentMb(values);
     if (mb < MIN_MB)
@@ -43,12 +42,12 @@ await experiment({
     return ['all read', 'some do not'];
   },
 
-  setup({ owner, values: { server, client, room, seconds } }) {
+  setup({ owner, values: { server, room, seconds } }) {
     const env = {
       FANFARE_HISTORY: 'bench=1000/300s',
       FANFARE_PING_INTERVAL_MS: `${Math.ceil(seconds * 2000 + 60_000)}`,
     };
-    return startBench(owner, { server, client, env: room === 'history' ? env : undefined });
+    return startBench(owner, { server, env: room === 'history' ? env : undefined });
   },
 
   async measure({ target, swarm }, { values, variant }) {

@@ -6,14 +6,13 @@
 
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { addHistogram, BUCKETS } from '../../test/harness/latency.js';
-import { compile } from './compile.js';
+import { endUnused } from '../../test/harness/options.js';
+import { compile, hasCompiler } from './compile.js';
 import { profileArguments } from './profiles.js';
 
 /** A run whose messages may be refused; 1 is one whose connections may move. Of client.c. */
 const REFUSING = 2;
-const SCRIPT = fileURLToPath(new URL('./client/client.js', import.meta.url));
 
 /** @typedef {Record<string, any>} Answer one line of a client process, as it wrote it */
 
@@ -29,7 +28,7 @@ const SCRIPT = fileURLToPath(new URL('./client/client.js', import.meta.url));
  * @property {number} lost connections
  * @property {number} sent messages
  * @property {number} [refused] of a run with `moving` or `refusing`: messages that nobody got
- * @property {number} [errors] replies that refuse a command; C client only
+ * @property {number} [errors] replies that refuse a command
  * @property {number} [moved] of a run with `moving`: connections that it does not judge
  * @property {number} stray deliveries that belong to no run under way
  * @property {number} maxMs
@@ -43,24 +42,18 @@ const SCRIPT = fileURLToPath(new URL('./client/client.js', import.meta.url));
  */
 
 /**
- * Which client there is: the C one, built when missing or older than its source, or Node's.
- * @param {'auto' | 'c' | 'node'} wanted
- * @returns {{ kind: 'c' | 'node', command: string, args: string[] }}
+ * The path of the client program, which is built if it is missing or older than its source. A tool
+ * ends here if the machine cannot build it.
  */
-export function findClient(wanted) {
-  if (wanted !== 'node') {
-    try {
-      return { kind: 'c', command: compile('client/client.c'), args: [] };
-    } catch (cause) {
-      if (wanted === 'c')
-        throw new Error('the C client cannot be built: is there a C compiler named cc?', { cause });
-    }
-  }
-  return { kind: 'node', command: process.execPath, args: ['--max-semi-space-size=32', SCRIPT] };
+export function clientProgram() {
+  if (!hasCompiler())
+    endUnused(
+      'the load client is a C program: install a C compiler named cc, such as gcc or clang',
+    );
+  return compile('client/client.c');
 }
 
 export class Swarm {
-  #client;
   #count;
   /**
    * @type
@@ -76,25 +69,22 @@ export class Swarm {
 
   /**
    * @param {object} options
-   * @param {ReturnType<typeof findClient>} options.client
    * @param {number} options.processes
    */
-  constructor({ client, processes }) {
-    this.#client = client;
+  constructor({ processes }) {
     this.#count = processes;
   }
 
   /** @param {number} processes @returns {Swarm} another one of the same client, not started */
   another(processes) {
-    return new Swarm({ client: this.#client, processes });
+    return new Swarm({ processes });
   }
 
   /** Starts the processes. */
   start() {
+    const program = clientProgram();
     for (let i = 0; i < this.#count; i++) {
-      const child = spawn(this.#client.command, this.#client.args, {
-        stdio: ['pipe', 'pipe', 'pipe'],
-      });
+      const child = spawn(program, { stdio: ['pipe', 'pipe', 'pipe'] });
       /** @type {Map<number, (answer: Answer) => void>} */
       const waiting = new Map();
       createInterface({ input: child.stdout }).on('line', (line) => {
@@ -238,7 +228,7 @@ export class Swarm {
    * @param {number} [options.publishers] members of each room that take turns, in each publishing
    *   process
    * @param {boolean} [options.moving] connections may be closed and come back meanwhile: those that
-   *   stay are judged, by the messages that anybody got. For a swarm of one process; C client only
+   *   stay are judged, by the messages that anybody got. For a swarm of one process
    * @param {boolean} [options.refusing] the same, if no connection moves: each message that nobody
    *   gets must have its error, and the run waits for either
    * @returns {Promise<RunResult>}
@@ -330,7 +320,6 @@ export class Swarm {
    *   promise of `onReady` resolves. Without, it ends when each has been closed and is back
    */
   async comeBack({ timeoutMs, obey = true, group = 0, onReady, repeats = false }) {
-    if (this.#client.kind !== 'c') throw new Error('only the C client comes back');
     const back = this.#all('return', () => ({
       ...{ group, timeoutMs, obey: obey ? 1 : 0 },
       untilSettled: repeats ? 1 : 0,
@@ -359,11 +348,10 @@ export class Swarm {
   }
 
   /**
-   * Members join another room in turn and leave it as soon as they are in. Only the C client can.
+   * Members join another room in turn and leave it as soon as they are in.
    * @param {{ perSecond: number, seconds: number, rooms: number, timeoutMs: number }} options
    */
   async visit({ perSecond, seconds, rooms, timeoutMs }) {
-    if (this.#client.kind !== 'c') throw new Error('only the C client visits rooms');
     const visits = Math.round(perSecond * seconds);
     const answers = await this.#all('visit', (i) => ({
       visits: this.#part(visits, i),

@@ -14,7 +14,7 @@ import { markdownTable, median, show } from '../lib/figures.js';
 import { OPTION } from './script.js';
 import { startServer, stopAll } from './servers.js';
 import { clean, openAll } from './step.js';
-import { findClient, Swarm } from './swarm.js';
+import { Swarm } from './swarm.js';
 
 const SOURCES = 4;
 
@@ -30,17 +30,16 @@ await experiment({
   windows N | whole 1..1000 | 6 | windows
   seconds S | number 1..3600 | 10 | duration of each
   workers N | whole 1..64 | 2 | workers of each server
-  ${OPTION.payload}
-  ${OPTION.client}`,
+  ${OPTION.payload}`,
 
-  async setup({ owner, values: { others, copies, members, workers, client } }) {
+  async setup({ owner, values: { others, copies, members, workers } }) {
     owner.after(stopAll);
     const checkouts = ['', ...others.split(',').filter(Boolean)];
     /** @type {Place[]} */
     const places = [];
     for (let copy = 1; copy <= copies; copy++)
       for (const checkout of checkouts) {
-        const swarm = new Swarm({ client: findClient(client), processes: 1 }).start();
+        const swarm = new Swarm({ processes: 1 }).start();
         owner.after(() => swarm.close());
         const target = await startServer('fanfare', { workers, checkout });
         await swarm.aim(target);

@@ -95,7 +95,7 @@ export function markdown({ machine, limitP99Ms, seconds, payloadBytes, rows }) {
     ({ held, most }) => `${show(held.messagesPerSecond)} of ${most === null ? '–' : show(most)}`,
   );
   return [
-    `\`npm run capacity\`: ${machine.processor}, ${machine.memoryGb} GB, Linux ${machine.kernel}, Node ${machine.node}, ${machine.client} client, both on the same`,
+    `\`npm run capacity\`: ${machine.processor}, ${machine.memoryGb} GB, Linux ${machine.kernel}, Node ${machine.node}, C client, both on the same`,
     `processors. Payloads of ${payloadBytes} bytes; no message lost.`,
     '',
     `**Held**, for ${seconds} s with p99 ≤ ${limitP99Ms} ms: 70 % (or else 50, or 35) of the highest rate that a step of 2 s passed with: ${highest.join('; ')}.`,

@@ -5,81 +5,77 @@ import assert from 'node:assert/strict';
 import { availableParallelism } from 'node:os';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { hasCompiler } from '../../loadtest/bench/compile.js';
 import { DoorSwarm } from '../../loadtest/bench/door-swarm.js';
 import { Others } from '../../loadtest/bench/others.js';
 import { PROFILES } from '../../loadtest/bench/profiles.js';
 import { equalSets, markdown, ratio, withoutFigure } from '../../loadtest/bench/report.js';
 import { searchRate } from '../../loadtest/bench/search.js';
-import { isPresent, startServer } from '../../loadtest/bench/servers.js';
+import { startServer } from '../../loadtest/bench/servers.js';
 import { CLIENT_BOUND, clean, DISTURBED, flagsOf } from '../../loadtest/bench/step.js';
-import { findClient, Swarm } from '../../loadtest/bench/swarm.js';
+import { Swarm } from '../../loadtest/bench/swarm.js';
 import { NO_ECHO, ROUNDS, TABLES, WORKLOADS } from '../../loadtest/bench/workloads.js';
 import { addHistogram, BUCKETS, bucketOf, middleOf, percentileMs } from '../harness/latency.js';
 
-const kinds = /** @type {const} */ (['c', 'node']);
+const NO_COMPILER = hasCompiler() ? false : 'no C compiler';
 
 /**
  * @param {import('node:test').TestContext} t
- * @param {'c' | 'node'} kind
  * @param {Record<string, string>} env
  */
-async function swarmAt(t, kind, env) {
+async function swarmAt(t, env) {
   const target = await startServer('raw-single', { workers: 0, env });
   t.after(() => target.close());
-  const swarm = new Swarm({ client: findClient(kind), processes: 2 }).start();
+  const swarm = new Swarm({ processes: 2 }).start();
   t.after(() => swarm.close());
   await swarm.aim(target);
   return { swarm, target };
 }
 
-for (const kind of kinds) {
-  const skip = kind === 'c' && findClient('auto').kind !== 'c' ? 'no C compiler' : false;
+test('the client counts every delivery of an honest server', {
+  skip: NO_COMPILER,
+  timeout: 20_000,
+}, async (t) => {
+  const { swarm } = await swarmAt(t, {});
+  assert.equal((await swarm.open({ count: 41 })).open, 41);
+  const result = await swarm.run({ perSecond: 200, seconds: 0.5 });
+  assert.equal(result.expected, 4100);
+  assert.equal(result.received, 4100);
+  assert.ok(clean(result));
+  assert.ok(percentileMs(result.histogram, 0.5) < 500);
+  await swarm.hangUp({ keep: 10 });
+  assert.equal((await swarm.status()).open, 10);
+});
 
-  test(`the ${kind} client counts every delivery of an honest server`, {
-    skip,
+for (const fault of ['drop', 'repeat', 'alter']) {
+  test(`the client notices a server that does this to one delivery in a hundred: ${fault}`, {
+    skip: NO_COMPILER,
     timeout: 20_000,
   }, async (t) => {
-    const { swarm } = await swarmAt(t, kind, {});
-    assert.equal((await swarm.open({ count: 41 })).open, 41);
-    const result = await swarm.run({ perSecond: 200, seconds: 0.5 });
-    assert.equal(result.expected, 4100);
-    assert.equal(result.received, 4100);
-    assert.ok(clean(result));
-    assert.ok(percentileMs(result.histogram, 0.5) < 500);
-    await swarm.hangUp({ keep: 10 });
-    assert.equal((await swarm.status()).open, 10);
-  });
-
-  for (const fault of ['drop', 'repeat', 'alter']) {
-    test(`the ${kind} client notices a server that does this to one delivery in a hundred: ${fault}`, {
-      skip,
-      timeout: 20_000,
-    }, async (t) => {
-      const { swarm } = await swarmAt(t, kind, { RAW_FAULT: fault });
-      await swarm.open({ count: 20 });
-      const result = await swarm.run({ perSecond: 100, seconds: 0.5, drainMs: 300 });
-      assert.equal(result.expected, 1000);
-      assert.ok(result.wrong > 0);
-      assert.ok(!clean(result));
-    });
-  }
-
-  test(`the ${kind} client echoes, and comes and goes`, { skip, timeout: 20_000 }, async (t) => {
-    const { swarm, target } = await swarmAt(t, kind, {});
-    const cycles = await swarm.cycle({ count: 300, concurrency: 20, timeoutMs: 10_000 });
-    assert.deepEqual([cycles.cycles, cycles.failed], [300, 0]);
-    await swarm.hangUp();
-    await swarm.aim({ ...target, echo: true });
-    await swarm.open({ count: 4 });
-    assert.ok((await swarm.echo({ seconds: 0.2 })).received > 4);
+    const { swarm } = await swarmAt(t, { RAW_FAULT: fault });
+    await swarm.open({ count: 20 });
+    const result = await swarm.run({ perSecond: 100, seconds: 0.5, drainMs: 300 });
+    assert.equal(result.expected, 1000);
+    assert.ok(result.wrong > 0);
+    assert.ok(!clean(result));
   });
 }
 
+test('the client echoes, and comes and goes', { skip: NO_COMPILER, timeout: 20_000 }, async (t) => {
+  const { swarm, target } = await swarmAt(t, {});
+  const cycles = await swarm.cycle({ count: 300, concurrency: 20, timeoutMs: 10_000 });
+  assert.deepEqual([cycles.cycles, cycles.failed], [300, 0]);
+  await swarm.hangUp();
+  await swarm.aim({ ...target, echo: true });
+  await swarm.open({ count: 4 });
+  assert.ok((await swarm.echo({ seconds: 0.2 })).received > 4);
+});
+
 test('a connection whose join is refused has failed, and a later attempt opens it', {
-  skip: findClient('auto').kind !== 'c' && 'no C compiler',
+  skip: NO_COMPILER,
   timeout: 20_000,
 }, async (t) => {
-  const { swarm } = await swarmAt(t, 'c', { RAW_FAULT: 'join' });
+  const { swarm } = await swarmAt(t, { RAW_FAULT: 'join' });
   const { open, failed, seconds } = await swarm.open({ count: 30, timeoutMs: 15_000 });
   assert.deepEqual([open, failed], [20, 10]);
   assert.ok(seconds < 10, 'not at the deadline');
@@ -91,7 +87,7 @@ for (const { fault, isClean } of [
   { fault: 'swallow', isClean: false },
 ])
   test(`others are well: ${isClean}, if a server does this to each tenth message: ${fault}`, {
-    skip: findClient('auto').kind !== 'c' && 'no C compiler',
+    skip: NO_COMPILER,
     timeout: 60_000,
   }, async (t) => {
     const target = await startServer('raw-single', { workers: 0, env: { RAW_FAULT: fault } });
@@ -107,11 +103,12 @@ for (const { fault, isClean } of [
   });
 
 test('publishers of another door come back with the members after a loss', {
+  skip: NO_COMPILER,
   timeout: 20_000,
 }, async (t) => {
   const target = await startServer('raw-single', { workers: 0 });
   t.after(() => target.close());
-  const swarm = new DoorSwarm({ client: findClient('node'), processes: 2 }, PROFILES.plain);
+  const swarm = new DoorSwarm({ processes: 2 }, PROFILES.plain);
   swarm.start();
   t.after(() => swarm.close());
   await swarm.aim(target);
@@ -337,13 +334,13 @@ test('the fixed rates and the highest one are measured on at least five servers'
 });
 
 test('the limit delivers over its processes', {
-  skip: isPresent('limit') ? false : 'no C compiler',
+  skip: NO_COMPILER,
   timeout: 20_000,
 }, async (t) => {
   const target = await startServer('limit', { workers: 3 });
   t.after(() => target.close());
   assert.equal(target.pids().length, 4);
-  const swarm = new Swarm({ client: findClient('auto'), processes: 2 }).start();
+  const swarm = new Swarm({ processes: 2 }).start();
   t.after(() => swarm.close());
   await swarm.aim(target);
   assert.equal((await swarm.open({ count: 60 })).open, 60);

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { findClient } from '../../loadtest/bench/swarm.js';
+import { hasCompiler } from '../../loadtest/bench/compile.js';
 
 const SCRIPT = fileURLToPath(new URL('../../loadtest/bench/scale.js', import.meta.url));
 
@@ -29,7 +29,7 @@ async function runScale(t, args) {
 }
 
 test('all connections get every broadcast, and all come back after a drop, a reload and a drain', {
-  skip: findClient('auto').kind !== 'c' && 'no C compiler',
+  skip: !hasCompiler() && 'no C compiler',
   timeout: 170_000,
 }, async (t) => {
   const small =

@@ -91,7 +91,6 @@ describe('the load tools', { concurrency: 2 }, () => {
     ],
     [['loadtest/capacity.js', '--sizes', '10,5'], /--sizes is a number of at least 10, not 5/],
     [['loadtest/bench/loop.js', '--rates', 'a'], /--rates is a number from 0\.1 to 100000, not a/],
-    [['loadtest/capacity.js', '--client', 'rust'], /--client is one of auto, c, node, not rust/],
     [['loadtest/swarm.js', '--rate', '-5'], /--rate is a number from 0 to 10000000, not -5/],
     [
       ['loadtest/artillery/all.js', '--only', 'smoke,smoking'],
@@ -104,6 +103,14 @@ describe('the load tools', { concurrency: 2 }, () => {
     ],
     [['loadtest/netns.sh', '--networks', '0'], /0 is not a whole number above 0/],
   ];
+  test('a tool that needs the C client names the missing compiler before it starts anything', async (t) => {
+    for (const tool of ['capacity.js', 'bench/run.js', 'bench/slow.js']) {
+      const { code, out, err } = await run(t, [`loadtest/${tool}`], { PATH: '' });
+      assert.deepEqual([code, out], [2, ''], err);
+      assert.match(err, /^the load client is a C program: install a C compiler named cc.*\n$/);
+    }
+  });
+
   for (const [args, message] of wrong) {
     test(`a wrong command line is answered with one line and exit code 2: ${args.join(' ')}`, async (t) => {
       const { code, out, err } = await run(t, args);
@@ -213,7 +220,7 @@ async function run(t, args, env) {
 /** @returns {string} a copy of the sources, beside the production dependencies alone */
 function bareTree() {
   const tree = mkdtempSync(join(tmpdir(), 'fanfare-bare-'));
-  for (const path of ['src', 'loadtest', 'test', 'package.json'])
+  for (const path of ['src', 'loadtest', 'test/harness', 'package.json'])
     cpSync(join(root, path), join(tree, path), {
       recursive: true,
       filter: (from) => !['node_modules', 'results'].includes(basename(from)),

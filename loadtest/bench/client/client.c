@@ -1,9 +1,8 @@
 // client.c: one process of the measuring client.
 //
 // It holds many WebSocket connections in one thread (epoll), and does what it is told by lines on stdin
-// (`command key=value …`, values percent-encoded); it answers each with one line of JSON on stdout. client.js beside
-// it speaks the same lines in Node, for machines without a C compiler: README.md has what each costs. The sequence of
-// commands, and every judgement about the figures, is the business of ../swarm.js and ../workloads.js.
+// (`command key=value …`, values percent-encoded); it answers each with one line of JSON on stdout.
+// The sequence of commands, and every judgement about the figures, is the business of ../swarm.js and ../workloads.js.
 //
 // Why C: on two cores the client takes its processor time from the server it measures. Here a delivery costs one
 // read(2), a look at the frame's header and at the marker within its payload, and nothing is allocated.
