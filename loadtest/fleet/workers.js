@@ -25,7 +25,7 @@ const COMMON_ROOM = 'common';
 
 /** A worker's link to its primary, as if the primary never wrote. */
 function silentPrimary() {
-  return /** @type {import('../../src/backend/embedded/relay-client.js').RelayClient} */ (
+  return /** @type {import('../../src/backend/embedded/worker-places.js').WorkerPlaces} */ (
     /** @type {unknown} */ ({
       volunteer() {},
       listen() {},

@@ -10,8 +10,8 @@
  * @property {RoomRules<HistoryRule>} historyRules rooms with history or state. The backend may add
  *   rules of other servers, because the worker reads them here
  * @property {import('./presence.js').Announcements} announcements
- * @property {RelayClient} machine this worker's link to the primary of its machine. The backend's
- *   owner opens it before the broker starts and closes it after `close`
+ * @property {WorkerPlaces} machine what the primary of its machine does for this worker. The
+ *   backend's owner opens its link before the broker starts and closes it after `close`
  * @property {BackendEvents} events
  */
 
@@ -39,6 +39,6 @@
  * @typedef {(parts: BackendParts) => Backend} CreateBackend
  */
 /** @import { HistoryRule, RoomRules } from '../config/room-patterns.js' */
-/** @import { RelayClient } from './embedded/relay-client.js' */
+/** @import { WorkerPlaces } from './embedded/worker-places.js' */
 
 export {};

@@ -2,6 +2,7 @@
 // BACKENDS, and its settings.
 
 import { RelayClient } from './embedded/relay-client.js';
+import { WorkerPlaces } from './embedded/worker-places.js';
 
 /** @import { Config } from '../config/settings.js' */
 /** @import { Backend, BackendParts, CreateBackend } from './backend.js' */
@@ -36,15 +37,15 @@ async function loadEmbedded(isRecorded) {
   return (parts) => create(parts, { recorder });
 }
 
-/** A worker's backend, and its link to the primary, which counts connections by address. */
+/** A worker's backend, its link to the primary, and its places, which the primary counts. */
 class WorkerBackend {
   /**
-   * @param {RelayClient} relay @param {Backend} backend
+   * @param {WorkerPlaces} places @param {Backend} backend
    * @param {import('./edges.js').Edges|null} edges null if nothing is recorded for webhooks
    * @param {import('./occupancy.js').Occupancy|null} occupancy connections in rooms, over the fleet
    */
-  constructor(relay, { broker, presence, revocations, close }, edges, occupancy) {
-    this.addresses = relay;
+  constructor(places, { broker, presence, revocations, close }, edges, occupancy) {
+    this.addresses = places;
     this.broker = broker;
     this.presence = presence;
     this.revocations = revocations;
@@ -61,15 +62,17 @@ class WorkerBackend {
    *   many connections on all servers together: close the newest until this many are left
    */
   async open({ onLost, onKeep }) {
-    this.addresses.listen({ onClose: onLost, onKeep });
-    await this.addresses.open();
+    const { link } = this.addresses;
+    this.addresses.listen({ onKeep });
+    link.listen({ onClose: onLost });
+    await link.open();
   }
 
   /** Closes presence, the broker and the link, in this order. May be called twice. */
   async close() {
     await this.edges?.close();
     await this.closeBackend();
-    await this.addresses.close();
+    await this.addresses.link.close();
   }
 }
 
@@ -78,7 +81,7 @@ export async function createBackend({ relayPath, ...parts }) {
   const choice = /** @type {Choice} */ (BACKENDS.find(({ isChosen }) => isChosen(parts.config)));
   const { webhooks, roomLingerMs: lingerMs } = parts.config;
   const create = await choice.load(webhooks !== null);
-  const machine = new RelayClient({ path: relayPath, log: parts.log });
+  const machine = new WorkerPlaces(new RelayClient({ path: relayPath, log: parts.log }));
   const backend = create({ ...parts, machine });
   if (webhooks === null || !backend.edges) return new WorkerBackend(machine, backend, null, null);
   const { Edges } = await import('./edges.js');

@@ -8,7 +8,6 @@ import * as embeddedRecorder from '../../src/backend/embedded/edges.js';
 import { EmbeddedEventQueue } from '../../src/backend/embedded/event-queue.js';
 import { EventRecorder } from '../../src/backend/embedded/event-recorder.js';
 import { createBackend as createEmbedded } from '../../src/backend/embedded/index.js';
-import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { Occupancy } from '../../src/backend/occupancy.js';
 import * as redisRecorder from '../../src/backend/redis/edges.js';
@@ -19,6 +18,7 @@ import { EVENT_TYPES, WebhookSettings } from '../../src/config/webhooks.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { encodeMember } from '../../src/protocol/encode.js';
 import { LANES } from '../../src/webhooks/queue.js';
+import { machineAt } from '../helpers/machine.js';
 import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 import { announcements, configOf, eventually, LINGER_MS, log, sideBySide } from './suite.js';
 
@@ -90,8 +90,8 @@ export class Fleet {
     await relay.start();
     t.after(() => relay.close());
     return async () => {
-      const machine = new RelayClient({ path: relay.path, log });
-      await machine.open();
+      const machine = machineAt(relay.path);
+      await machine.link.open();
       const parts = {
         config,
         log,
@@ -168,7 +168,7 @@ const NOBODY = {
 export class Worker {
   /**
    * @param
-   *   {Omit<import('../../src/backend/backend.js').Backend, 'edges'> & {presence: import('../../src/backend/presence.js').Presence, edges: Edges, occupancy: Occupancy, machine: RelayClient}}
+   *   {Omit<import('../../src/backend/backend.js').Backend, 'edges'> & {presence: import('../../src/backend/presence.js').Presence, edges: Edges, occupancy: Occupancy, machine: import('../../src/backend/embedded/worker-places.js').WorkerPlaces}}
    *   parts
    */
   constructor(parts) {
@@ -206,13 +206,13 @@ export class Worker {
     client?.close();
     this.edges.lingering.clear();
     clearTimeout(this.edges.timer);
-    this.machine.socket?.destroy();
+    this.machine.link.socket?.destroy();
   }
 
   async close() {
     await this.edges.close();
     await this.closeBackend();
-    await this.machine.close();
+    await this.machine.link.close();
   }
 }
 

@@ -2,12 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { createBackend } from '../../src/backend/redis/index.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { redisSettings, startRedis } from '../harness/redis.js';
 import { until } from '../harness/server.js';
+import { machineAt } from '../helpers/machine.js';
 import {
   CONFIG,
   HEARTBEAT_MS,
@@ -49,7 +49,7 @@ function redisWorker(redis, times) {
       workerId: 'worker',
       historyRules: new RoomRules([]),
       announcements,
-      machine: new RelayClient({ path: '', log }),
+      machine: machineAt(''),
       events: { onPublishLag() {}, onRoundTrip() {} },
     },
     { presenceTimes: { heartbeatMs: HEARTBEAT_MS, ttlMs: TTL_MS, settleMs: SETTLE_MS, ...times } },

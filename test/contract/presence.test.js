@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { until } from '../harness/server.js';
+import { openMachine } from '../helpers/machine.js';
 import {
   CONFIG,
   HEARTBEAT_MS,
@@ -25,11 +25,11 @@ import { LONG_ROOMS, log, startServer } from './suite.js';
 /**
  * How a worker of each backend ends without a goodbye.
  * @type
- *   {Record<string, (backend: {broker: Broker, presence: Presence, machine: RelayClient}) => void>}
+ *   {Record<string, (backend: {broker: Broker, presence: Presence, machine: import('../../src/backend/embedded/worker-places.js').WorkerPlaces}) => void>}
  */
 const KILL = {
   memory: ({ presence }) => void presence.close(),
-  embedded: ({ machine }) => void machine.socket?.destroy(),
+  embedded: ({ machine }) => void machine.link.socket?.destroy(),
   redis: ({ broker }) => void (/** @type {RedisBroker} */ (broker).node?.commands.close()),
 };
 
@@ -278,12 +278,7 @@ test('embedded: the relay reports the session of a dead worker to the others, or
   const relay = new RelayServer({ log });
   await relay.start();
   t.after(() => relay.close());
-  const open = async () => {
-    const link = new RelayClient({ path: relay.path, log });
-    await link.open();
-    t.after(() => link.close());
-    return link;
-  };
+  const open = () => openMachine(t, relay.path);
   const [a, b, c] = [await open(), await open(), await open()];
   /** @type {string[]} */
   const told = [];
@@ -297,11 +292,11 @@ test('embedded: the relay reports the session of a dead worker to the others, or
   a.nameSession('a-2');
   c.nameSession('');
   await until(() => [...relay.links].map(({ name }) => name).join() === 'a-2,b-1,');
-  await c.close();
-  a.socket?.destroy();
+  await c.link.close();
+  a.link.socket?.destroy();
   await until(() => told.length > 0);
   assert.deepEqual(told, ['b a-2']);
-  b.socket?.destroy();
+  b.link.socket?.destroy();
   await until(() => relay.links.size === 0);
   const d = await open();
   const gone = new Promise((resolve) => {

@@ -5,13 +5,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import pino from 'pino';
-import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RedisConnection } from '../../src/backend/redis/connection.js';
 import { createBackend } from '../../src/backend/redis/index.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { encodeKeyed } from '../../src/protocol/publication.js';
 import { redisSettings, startRedis } from '../harness/redis.js';
+import { machineAt } from '../helpers/machine.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 import { announcements, configOf, eventually, log as silent, Worker } from './suite.js';
 
@@ -43,7 +43,7 @@ async function start(t, url, log = silent) {
     workerId: 'worker',
     historyRules: new RoomRules(HISTORY),
     announcements,
-    machine: new RelayClient({ path: '', log }),
+    machine: machineAt(''),
     events: { onPublishLag() {}, onRoundTrip() {} },
   });
   const worker = new Worker(broker);

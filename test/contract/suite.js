@@ -4,11 +4,11 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import pino from 'pino';
-import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { machineAt } from '../helpers/machine.js';
 import { KINDS, TOPOLOGIES } from '../helpers/redis-topologies.js';
 
 /** @typedef {import('../../src/backend/backend.js').Backend} Backend */
@@ -84,7 +84,7 @@ let servers = 0;
  * @param {string} name of a candidate
  * @param {Partial<Config>} overrides
  * @param {object} [options] of the backend, for tests
- * @returns {Promise<() => Promise<Backend & {machine: RelayClient}>>} makes the backend of a worker
+ * @returns {Promise<() => Promise<Backend & {machine: import('../../src/backend/embedded/worker-places.js').WorkerPlaces}>>} makes the backend of a worker
  */
 export async function startServer(t, name, overrides, options) {
   const { load, topology } = CANDIDATES[name];
@@ -103,8 +103,8 @@ export async function startServer(t, name, overrides, options) {
   t.after(() => relay.close());
   let workers = 0;
   return async () => {
-    const machine = new RelayClient({ path: relay.path, log });
-    await machine.open();
+    const machine = machineAt(relay.path);
+    await machine.link.open();
     const parts = {
       config,
       log,
@@ -118,7 +118,7 @@ export async function startServer(t, name, overrides, options) {
     const backend = createBackend(parts, options);
     t.after(async () => {
       await backend.close();
-      await machine.close();
+      await machine.link.close();
     });
     return { ...backend, machine };
   };

@@ -6,7 +6,6 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import pino from 'pino';
 import { WebSocket } from 'ws';
-import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { createBackend } from '../../src/backend/redis/index.js';
 import { loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
@@ -17,6 +16,7 @@ import { startRedis } from '../harness/redis.js';
 import { NO_LIMITS, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { EventClient } from '../helpers/event-stream.js';
+import { machineAt } from '../helpers/machine.js';
 import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { OTHER_SECRET, SECRET, token } from '../helpers/tokens.js';
@@ -499,7 +499,7 @@ async function redisRevoker(t, env) {
     workerId: 'revoker',
     historyRules: new RoomRules([]),
     announcements: ANNOUNCEMENTS,
-    machine: new RelayClient({ path: '', log }),
+    machine: machineAt(''),
     events: { onPublishLag() {}, onRoundTrip() {} },
   });
   t.after(() => backend.close());

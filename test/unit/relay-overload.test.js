@@ -11,6 +11,7 @@ import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { MessageWriter, OP } from '../../src/backend/embedded/relay-wire.js';
 import { until } from '../harness/server.js';
+import { openMachine } from '../helpers/machine.js';
 
 const log = pino({ level: 'silent' });
 const OPTIONS = { timeout: 20_000 };
@@ -91,20 +92,20 @@ async function deafWorker(t, relay, room) {
 
 test('places granted after the worker has stopped waiting are given back', OPTIONS, async (t) => {
   const relay = await forkRelay(t);
-  const link = await openLink(t, relay.path, { watchMs: 100, requestTimeoutMs: 400 });
-  await link.acquire(ADDRESS, 3, false);
+  const places = await openMachine(t, relay.path, { watchMs: 100, requestTimeoutMs: 400 });
+  await places.acquire(ADDRESS, 3, false);
   relay.stop();
-  const asked = [link.acquire(ADDRESS, 3, false), link.acquire(ADDRESS, 3, false)];
+  const asked = [places.acquire(ADDRESS, 3, false), places.acquire(ADDRESS, 3, false)];
   await Promise.all(asked.map((one) => assert.rejects(one, { code: 'OUTCOME_UNKNOWN' })));
   relay.go();
   await until(
-    async () => (await link.acquire(ADDRESS, 3, false)).connections === 2,
+    async () => (await places.acquire(ADDRESS, 3, false)).connections === 2,
     5000,
     'two places given back',
   );
-  link.release(ADDRESS);
-  link.release(ADDRESS);
-  await link.countConnections();
+  places.release(ADDRESS);
+  places.release(ADDRESS);
+  await places.link.countConnections();
   assert.equal((await relay.counters()).addresses, 0);
 });
 
@@ -134,30 +135,29 @@ test('the users of a dead worker leave as fast as the others read that', OPTIONS
 
 test('if the counts of places differ, the relay adopts that of the worker', OPTIONS, async (t) => {
   const relay = await startRelay(t);
-  const link = await openLink(t, relay.path, { watchMs: 10, reconcileMs: 20 });
-  const other = await openLink(t, relay.path, { watchMs: 10, reconcileMs: 20 });
-  await link.acquire('kept', 9, false);
+  const own = await openMachine(t, relay.path, { watchMs: 10 });
+  const other = await openMachine(t, relay.path, { watchMs: 10 });
+  await own.acquire('kept', 9, false);
   await other.acquire('kept', 9, false);
-  await link.acquire('lost', 9, false);
-  const [end] = relay.links;
+  await own.acquire('lost', 9, false);
+  const { places } = relay;
+  const [{ holder }] = relay.links;
   // As after a bug: three places that no connection holds, and one place that is held but was
   // forgotten.
-  for (let i = 0; i < 3; i++) relay.take(end, 'leaked');
-  relay.giveBack(end, 'lost');
-  await until(
-    () => relay.addresses.get('leaked') === undefined && relay.addresses.get('lost') === 1,
-  );
-  assert.equal(relay.addresses.get('kept'), 2);
+  for (let i = 0; i < 3; i++) places.take(holder, 'leaked');
+  places.giveBack(holder, 'lost');
+  await until(() => places.counts.of('leaked') === 0 && places.counts.of('lost') === 1);
+  assert.equal(places.counts.of('kept'), 2);
   assert.equal(relay.counters().reconciledPlaces, 4);
-  link.release('kept');
-  link.release('lost');
+  own.release('kept');
+  own.release('lost');
   other.release('kept');
   await until(() => relay.counters().addresses === 0);
   // Places asked for and not answered are no difference.
   const before = relay.counters().reconciledPlaces;
   for (let i = 0; i < 200; i++) {
-    await link.acquire(`10.0.1.${i}`, 9, false);
-    if (i % 2) link.release(`10.0.1.${i}`);
+    await own.acquire(`10.0.1.${i}`, 9, false);
+    if (i % 2) own.release(`10.0.1.${i}`);
   }
   await until(() => relay.counters().addresses === 100);
   assert.equal(relay.counters().reconciledPlaces, before);

@@ -23,6 +23,7 @@ import {
   RELAY_VERSION,
   SLAB_BYTES,
 } from '../../src/backend/embedded/relay-wire.js';
+import { openMachine } from '../helpers/machine.js';
 
 const log = pino({ level: 'silent' });
 
@@ -120,7 +121,7 @@ test('a temporary folder may have a long name', { timeout: 10_000 }, async (t) =
 
 test('the cap of an address is exact over all workers', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t);
-  const links = [await openLink(t, relay), await openLink(t, relay), await openLink(t, relay)];
+  const links = await Promise.all([1, 2, 3].map(() => openMachine(t, relay.path)));
   const asked = Array.from({ length: 300 }, (_, i) => links[i % 3].acquire('10.0.0.1', 100, false));
   const answers = await Promise.all(asked);
   assert.equal(answers.filter(({ admitted }) => admitted).length, 100);
@@ -137,7 +138,7 @@ test('the cap of an address is exact over all workers', { timeout: 10_000 }, asy
   const held = answers.flatMap(({ admitted }, i) => (admitted ? [links[i % 3]] : []));
   for (const link of [...held, links[0]]) link.release('10.0.0.1');
   links[0].release('10.0.0.2');
-  for (const link of links) await link.countConnections();
+  for (const { link } of links) await link.countConnections();
   assert.equal(relay.counters().addresses, 0);
   assert.deepEqual(await links[2].acquire('10.0.0.1', 1, false), {
     admitted: true,
@@ -150,13 +151,11 @@ test('the place of a disconnected peer without an address is counted and given b
   /** @type {string[]} */
   const errors = [];
   const ear = pino({ level: 'error' }, { write: (line) => void errors.push(line) });
-  const link = new RelayClient({ path: relay.path, log: ear });
-  await link.open();
-  t.after(() => link.close());
-  assert.deepEqual(await link.acquire('', 1, false), { admitted: true, connections: 1 });
-  assert.deepEqual(await link.acquire('', 1, false), { admitted: false, connections: 1 });
-  link.release('');
-  await link.countConnections();
+  const places = await openMachine(t, relay.path, { log: ear });
+  assert.deepEqual(await places.acquire('', 1, false), { admitted: true, connections: 1 });
+  assert.deepEqual(await places.acquire('', 1, false), { admitted: false, connections: 1 });
+  places.release('');
+  await places.link.countConnections();
   assert.equal(relay.counters().addresses, 0);
   assert.deepEqual(errors, []);
 });
@@ -165,18 +164,18 @@ test('all places and subscriptions of a crashed worker are released', {
   timeout: 10_000,
 }, async (t) => {
   const relay = await startRelay(t);
-  const survivor = await openLink(t, relay);
-  survivor.reportConnections(2);
+  const survivor = await openMachine(t, relay.path);
+  survivor.link.reportConnections(2);
   await survivor.acquire('10.0.0.1', 9, false);
   const script = `
-    import pino from 'pino';
-    import { RelayClient } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-client.js', import.meta.url).href)};
-    const link = new RelayClient({ path: process.env.RELAY_PATH, log: pino({ level: 'silent' }) });
+    import { machineAt } from ${JSON.stringify(new URL('../helpers/machine.js', import.meta.url).href)};
+    const places = machineAt(process.env.RELAY_PATH);
+    const { link } = places;
     await link.open();
     link.reportConnections(5);
     await link.subscribe('room');
-    await link.acquire('10.0.0.1', 9, false);
-    await link.acquire('10.0.0.2', 9, false);
+    await places.acquire('10.0.0.1', 9, false);
+    await places.acquire('10.0.0.2', 9, false);
     process.send('held');
     setInterval(() => {}, 1000);
   `;
@@ -377,7 +376,8 @@ test('when the relay ends, publishes in flight are unknown, later ones unavailab
   timeout: 10_000,
 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
-  const link = await openLink(t, relay);
+  const places = await openMachine(t, relay.path);
+  const { link } = places;
   let closes = 0;
   link.onClose = () => closes++;
   const broker = new EmbeddedBroker({ link, roomLingerMs: 0, historyOf });
@@ -386,7 +386,7 @@ test('when the relay ends, publishes in flight are unknown, later ones unavailab
   const underWay = broker.publish('room', Buffer.from('x'));
   const kept = broker.publish('kept', Buffer.from('x'));
   const read = broker.history('kept', { after: 0, limit: 1 });
-  const asked = link.acquire('10.0.0.1', 1, false);
+  const asked = places.acquire('10.0.0.1', 1, false);
   link.flush();
   const gathered = broker.publish('room', Buffer.from('y'));
   const gatheredKept = broker.publish('kept', Buffer.from('y'));
@@ -404,8 +404,8 @@ test('when the relay ends, publishes in flight are unknown, later ones unavailab
   await assert.rejects(broker.history('kept', { after: 0, limit: 1 }), { code: 'UNAVAILABLE' });
   await assert.rejects(broker.publish('room', Buffer.from('z')), { code: 'UNAVAILABLE' });
   await assert.rejects(broker.subscribe('room'), { code: 'UNAVAILABLE' });
-  await assert.rejects(link.acquire('10.0.0.1', 1, false), { code: 'UNAVAILABLE' });
-  link.release('10.0.0.1');
+  await assert.rejects(places.acquire('10.0.0.1', 1, false), { code: 'UNAVAILABLE' });
+  places.release('10.0.0.1');
   await eventually(() => closes === 1);
   assert.equal(broker.state, 'degraded');
 });
@@ -526,7 +526,7 @@ test('one worker carries the reports of the relay, and another one when it resig
   const told = [];
   const links = [];
   for (const name of ['a', 'b']) {
-    const link = await openLink(t, relay);
+    const link = await openMachine(t, relay.path);
     link.listen({
       onCarry: (isCarrier) => told.push(`${name} ${isCarrier ? 'carries' : 'rests'}`),
       // Redis brings each report back to its sender.
@@ -538,7 +538,7 @@ test('one worker carries the reports of the relay, and another one when it resig
   }
   const [a, b] = links;
   for (let i = 0; i < 8; i++) await a.acquire('192.0.2.1', 10, false);
-  await eventually(() => relay.fleet.figures().keys.reported === 1);
+  await eventually(() => relay.places.fleet.figures().keys.reported === 1);
   const places = new Map([['192.0.2.1', 8]]);
   a.passReport(encodeReport({ server: 'ff'.repeat(8), places }));
   await eventually(() => told.includes('a keeps 5 of 192.0.2.1'));
@@ -548,7 +548,7 @@ test('one worker carries the reports of the relay, and another one when it resig
   a.volunteer({ address: rule, user: rule });
   await eventually(() => told.includes('b carries'));
   b.resign();
-  await eventually(() => relay.fleet.figures().servers === 0);
+  await eventually(() => relay.places.fleet.figures().servers === 0);
 });
 
 /** @param {MessageWriter} writer @returns {Buffer} its bytes, which it no longer has */

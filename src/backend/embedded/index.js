@@ -12,20 +12,21 @@ import { RevocationFile } from './revocation-file.js';
  */
 export function createBackend(parts, { recorder = null } = {}) {
   const { config, counters, historyRules, machine, events, log } = parts;
+  const { link } = machine;
   const broker = new EmbeddedBroker({
-    link: machine,
+    link,
     roomLingerMs: config.roomLingerMs,
     historyOf: (room) => historyRules.of(room),
     counters,
   });
-  const presence = config.presence.length > 0 ? new EmbeddedPresence(machine) : null;
-  machine.listen({ onRoundTrip: events.onRoundTrip });
+  const presence = config.presence.length > 0 ? new EmbeddedPresence(link) : null;
+  link.listen({ onRoundTrip: events.onRoundTrip });
   return {
     broker,
     presence,
-    edges: recorder === null ? null : new recorder.EmbeddedEdges(machine),
+    edges: recorder === null ? null : new recorder.EmbeddedEdges(link),
     // Beside the relay's socket, the file is removed when the server ends.
-    revocations: new RevocationFile(config.stateDir || dirname(machine.path), {
+    revocations: new RevocationFile(config.stateDir || dirname(link.path), {
       onUnreadable: (lines, path) => {
         counters.auth.revocationsUnreadable = lines;
         const text = 'unreadable revocations have no effect: repair or delete these lines';

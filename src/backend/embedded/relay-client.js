@@ -37,8 +37,6 @@ import {
 const REQUEST_TIMEOUT_MS = 5000;
 const WATCH_MS = 1000;
 const AWAY_MS = 1500;
-/** How often worker and relay compare their counts of this worker's places. */
-const RECONCILE_MS = 5000;
 /** Requests without an answer. Above it, new ones are refused. */
 const MAX_REQUESTS = 100_000;
 /** Delay before a changed number of connections is sent. */
@@ -52,7 +50,7 @@ const MAX_NUMBER = 0xffffffff;
 /** @import { Deferred } from '../deferred.js' */
 /** @import { PresenceSnapshot } from '../presence.js' */
 /** @import { Socket } from 'node:net' */
-/** @import { ToRelay } from './relay-wire.js' */
+/** @import { FromRelay, ToRelay } from './relay-wire.js' */
 
 /** @typedef {{op: number, outcomes: Deferred<any>[]}} Batch `op`: PUBLISH or APPEND */
 
@@ -65,7 +63,7 @@ const MAX_NUMBER = 0xffffffff;
  * @typedef {object} Request
  * @property {number} sentMs on the link's clock
  * @property {(answer: Answer) => void} resolve @property {(error: BrokerError) => void} reject
- * @property {string|null} address of a requested place; null for other requests
+ * @property {((answer: Answer) => void)|null} onLate called with an answer after the time-out
  */
 
 /**
@@ -74,13 +72,8 @@ const MAX_NUMBER = 0xffffffff;
  *   onPublication
  * @property {(isAnswering: boolean) => void} onAnswering the relay stops or resumes answering
  * @property {(seconds: number) => void} onRoundTrip called for each probe
- * @property {(name: string) => void} onSessionLost another worker of this machine has died; `name`
- *   is the one it gave to `nameSession`
- * @property {(isCarrier: boolean) => void} onCarry this worker starts or stops carrying its
- *   server's reports (see `volunteer`)
- * @property {(report: Buffer) => void} onReport a report for all servers; valid during the call
- * @property {(key: string, connections: number) => void} onKeep close the newest connections of the
- *   key until this many are left
+ * @property {(message: FromRelay) => void} onControl @property {() => void} onProbe called every
+ *   WATCH_MS while the relay answers
  * @property {() => void} onClose the link has ended, although `close` was not called
  */
 
@@ -93,14 +86,10 @@ export class RelayClient {
   onClose = () => {};
   /** @type {RelayListeners['onPublication']} */
   onPublication = () => {};
-  /** @type {RelayListeners['onSessionLost']} */
-  onSessionLost = () => {};
-  /** @type {RelayListeners['onCarry']} */
-  onCarry = () => {};
-  /** @type {RelayListeners['onReport']} */
-  onReport = () => {};
-  /** @type {RelayListeners['onKeep']} */
-  onKeep = () => {};
+  /** @type {RelayListeners['onControl']} */
+  onControl = () => {};
+  /** @type {RelayListeners['onProbe']} */
+  onProbe = () => {};
 
   /** @type {Socket|null} */
   socket = null;
@@ -108,7 +97,6 @@ export class RelayClient {
   isOpen = false;
   isAnswering = true;
   isProbing = false;
-  hasResigned = false;
   /** The version of the relay. @type {Deferred<number>} */
   hello = deferred();
   /** @type {NodeJS.Timeout|null} */
@@ -137,12 +125,8 @@ export class RelayClient {
   /** Batches whose outcomes are not requested yet. @type {Batch[]} */
   undecided = [];
 
-  /** This worker's places by address. @type {Map<string, number>} */
-  held = new Map();
-  heldPlaces = 0;
-  /** Addresses of timed-out requests, which may still be granted. @type {Map<number, string>} */
+  /** Timed-out requests whose answer still matters. @type {Map<number, (answer: Answer) => void>} */
   late = new Map();
-  reconciledMs = 0;
   /** @type {number|null} */
   reported = null;
   /** @type {NodeJS.Timeout|undefined} */
@@ -152,7 +136,7 @@ export class RelayClient {
    * @param {object} parts @param {string} parts.path of the relay's socket
    * @param {import('pino').Logger} parts.log @param {number} [parts.watchMs]
    * @param {number} [parts.awayMs]
-   * @param {number} [parts.requestTimeoutMs] @param {number} [parts.reconcileMs]
+   * @param {number} [parts.requestTimeoutMs]
    */
   constructor({
     path,
@@ -160,14 +144,12 @@ export class RelayClient {
     watchMs = WATCH_MS,
     awayMs = AWAY_MS,
     requestTimeoutMs = REQUEST_TIMEOUT_MS,
-    reconcileMs = RECONCILE_MS,
   }) {
     this.path = path;
     this.log = log;
     this.watchMs = watchMs;
     this.awayMs = awayMs;
     this.requestTimeoutMs = requestTimeoutMs;
-    this.reconcileMs = reconcileMs;
     this.flush = this.flush.bind(this);
   }
 
@@ -236,87 +218,34 @@ export class RelayClient {
   }
 
   /**
-   * Counts a connection of a client address, over all workers of this server.
-   * @param {string} address @param {number} cap
-   * @param {boolean} force counts the connection even above the cap
-   * @returns `connections` of the address now
+   * @param {string} key @param {number} cap @param {boolean} force
+   * @param {(answer: Answer) => void} onLate
    */
-  async acquire(address, cap, force) {
+  acquire(key, cap, force, onLate) {
     // Also while the relay is unavailable: it may answer before the handshake's deadline.
     if (!this.isOpen) throw gone();
     if (this.requests.size + this.late.size >= MAX_REQUESTS) throw tooMany();
-    const request = this.#request(address);
-    this.#out().acquire(request.id, address, cap, force);
-    const { ok, value } = await request.promise;
-    return { admitted: ok, connections: value };
+    const request = this.#request(onLate);
+    this.out().acquire(request.id, key, cap, force);
+    return request.promise;
   }
 
-  /** @param {string} address that was acquired */
-  release(address) {
-    // If the link has ended, the relay has released everything this worker held.
-    if (!this.isOpen) return;
-    const held = this.held.get(address);
-    if (held === undefined) {
-      this.log.error('released a place that is not held');
-      return;
-    }
-    if (held > 1) this.held.set(address, held - 1);
-    else this.held.delete(address);
-    this.heldPlaces--;
-    this.#out().text(OP.RELEASE, address);
-  }
-
-  /**
-   * Offers to carry this server's reports to the others (fleet-places.js).
-   * @param {import('../places.js').FleetRules} rules of this worker's configuration
-   */
-  volunteer(rules) {
-    if (this.isOpen && !this.hasResigned) this.#out().control({ type: 'volunteer', rules });
-  }
-
-  /** Withdraws the offer for good, because this worker drains. */
-  resign() {
-    this.hasResigned = true;
-    if (this.isOpen) this.#out().control({ type: 'resign' });
-  }
-
-  /** @param {Buffer} report from any server, for the relay */
-  passReport(report) {
-    if (this.isOpen) this.#out().control({ type: 'report', report: report.toString('base64') });
-  }
-
-  #comparePlaces() {
-    let asked = this.late.size;
-    for (const { address } of this.requests.values()) if (address !== null) asked++;
-    this.#out().control({ type: 'held', held: this.heldPlaces, asked });
-  }
-
-  #tellPlaces() {
-    /** @type {Map<string, import('./relay-wire.js').Places>} */
-    const places = new Map();
-    for (const [address, held] of this.held) places.set(address, { held, asked: 0 });
-    /** @param {string} address */
-    const ask = (address) => {
-      const one = places.get(address);
-      if (one) one.asked++;
-      else places.set(address, { held: 0, asked: 1 });
-    };
-    for (const { address } of this.requests.values()) if (address !== null) ask(address);
-    for (const address of this.late.values()) ask(address);
-    this.#out().control({ type: 'places', places: [...places] });
+  /** Sends a control message without an answer. @param {ToRelay} message */
+  tell(message) {
+    if (this.isOpen) this.out().control(message);
   }
 
   /** @param {string} room */
   async subscribe(room) {
     this.#check();
     const request = this.#request();
-    this.#out().request(OP.SUBSCRIBE, request.id, room);
+    this.out().request(OP.SUBSCRIBE, request.id, room);
     await request.promise;
   }
 
   /** @param {string} room */
   unsubscribe(room) {
-    if (this.isOpen) this.#out().text(OP.UNSUBSCRIBE, room);
+    if (this.isOpen) this.out().text(OP.UNSUBSCRIBE, room);
   }
 
   /**
@@ -326,7 +255,7 @@ export class RelayClient {
   publish(room, publication) {
     const refusal = this.#refusal();
     if (refusal !== null) return Promise.reject(refusal);
-    this.#out().publication(OP.PUBLISH, room, publication);
+    this.out().publication(OP.PUBLISH, room, publication);
     return this.#synced();
   }
 
@@ -369,7 +298,7 @@ export class RelayClient {
     const refusal = this.#refusal();
     if (refusal !== null) return Promise.reject(refusal);
     const outcome = deferred();
-    const out = this.#out();
+    const out = this.out();
     if (key !== '') out.text(OP.KEY, key);
     if (out.publication(op, room, publication, isAlone || key !== '')) {
       /** @type {Batch} */ (this.undecided.at(-1)).outcomes.push(outcome);
@@ -391,16 +320,16 @@ export class RelayClient {
 
   /** @param {string} room @param {string} user @param {Buffer} member copied at once */
   enter(room, user, member) {
-    if (this.isOpen) this.#out().enter(room, user, member);
+    if (this.isOpen) this.out().enter(room, user, member);
   }
 
   /** @param {string} room @param {string} user */
   exit(room, user) {
-    if (this.isOpen) this.#out().exit(room, user);
+    if (this.isOpen) this.out().exit(room, user);
   }
 
   exitAll() {
-    if (this.isOpen) this.#out().control({ type: 'exit-all' });
+    if (this.isOpen) this.out().control({ type: 'exit-all' });
   }
 
   /**
@@ -409,7 +338,7 @@ export class RelayClient {
    * @param {string} key without a fingerprint; empty if there is none
    */
   recordMessage(room, { type, mark, fields }, key) {
-    if (this.isOpen) this.#out().control({ type: 'record', room, kind: type, mark, fields, key });
+    if (this.isOpen) this.out().control({ type: 'record', room, kind: type, mark, fields, key });
   }
 
   /** Of all workers. @param {string} room */
@@ -456,7 +385,7 @@ export class RelayClient {
       }
       this.isAsking = true;
       const request = this.#request();
-      this.#out().request(OP.WHO, request.id, room);
+      this.out().request(OP.WHO, request.id, room);
       const next = () => {
         this.isAsking = false;
         this.#askNext();
@@ -464,14 +393,6 @@ export class RelayClient {
       request.promise.then(({ body }) => ask.resolve(readMembers(body)), ask.reject).then(next);
       return;
     }
-  }
-
-  /**
-   * When this worker dies, the relay sends the name to another worker of the machine.
-   * @param {string} name of its session in a shared store; empty if it no longer has users there
-   */
-  nameSession(name) {
-    if (this.isOpen) this.#out().control({ type: 'name', name });
   }
 
   /** @param {number} connections of this worker */
@@ -484,7 +405,7 @@ export class RelayClient {
 
   #reportLater = () => {
     this.reportTimer = undefined;
-    if (this.isOpen && this.reported !== null) this.#out();
+    if (this.isOpen && this.reported !== null) this.out();
   };
 
   async countConnections() {
@@ -517,7 +438,7 @@ export class RelayClient {
   }
 
   /** @returns what is written to it leaves at the end of this tick */
-  #out() {
+  out() {
     this.#schedule();
     return this.writer;
   }
@@ -528,12 +449,12 @@ export class RelayClient {
     setImmediate(this.flush);
   }
 
-  /** @param {string|null} [address] of a place @returns {{id: number, promise: Promise<Answer>}} */
-  #request(address = null) {
+  /** @param {Request['onLate']} [onLate] @returns {{id: number, promise: Promise<Answer>}} */
+  #request(onLate = null) {
     const id = this.nextRequest;
     this.nextRequest = id === MAX_NUMBER ? 1 : id + 1;
     const { promise, resolve, reject } = deferred();
-    this.requests.set(id, { sentMs: this.nowMs, resolve, reject, address });
+    this.requests.set(id, { sentMs: this.nowMs, resolve, reject, onLate });
     return { id, promise };
   }
 
@@ -549,7 +470,7 @@ export class RelayClient {
     const fault = faultOf(message);
     if (fault !== null) throw new RangeError(fault);
     const { promise } = this.#request();
-    this.#out().control(message);
+    this.out().control(message);
     return promise;
   }
 
@@ -618,50 +539,24 @@ export class RelayClient {
         this.hello.resolve(readNumber(buffer, at));
         break;
       case OP.CONTROL:
-        this.#control(readControl(buffer, at, end));
+        this.onControl(readControl(buffer, at, end));
         break;
       default:
         this.#receiveAnswer(readAnswer(buffer, at, end));
     }
   }
 
-  /** @param {import('./relay-wire.js').FromRelay} message */
-  #control(message) {
-    switch (message.type) {
-      case 'gone':
-        this.onSessionLost(message.name);
-        break;
-      case 'tell-places':
-        this.#tellPlaces();
-        break;
-      case 'carry':
-        this.onCarry(message.isCarrier);
-        break;
-      case 'report':
-        this.onReport(Buffer.from(message.report, 'base64'));
-        break;
-      case 'keep':
-        this.onKeep(message.key, message.connections);
-    }
-  }
-
   /** @param {Answer & {request: number}} answer */
   #receiveAnswer({ request: id, ...answer }) {
-    const { ok } = answer;
     this.#setAnswering(true);
     const request = this.requests.get(id);
     if (request === undefined) {
-      // The answer of a request that timed out. Its caller does not know of the place.
-      const address = this.late.get(id);
+      const onLate = this.late.get(id);
       this.late.delete(id);
-      if (address !== undefined && ok && this.isOpen) this.#out().text(OP.RELEASE, address);
+      onLate?.(answer);
       return;
     }
     this.requests.delete(id);
-    if (request.address !== null && ok) {
-      this.held.set(request.address, (this.held.get(request.address) ?? 0) + 1);
-      this.heldPlaces++;
-    }
     request.resolve(answer);
   }
 
@@ -674,9 +569,6 @@ export class RelayClient {
     if (step > 1.5 * this.watchMs) return;
     this.#expireRequests();
     if (!this.isProbing) this.#probe();
-    if (this.nowMs - this.reconciledMs < this.reconcileMs) return;
-    this.reconciledMs = this.nowMs;
-    if (this.isAnswering) this.#comparePlaces();
   }
 
   #expireRequests() {
@@ -687,7 +579,7 @@ export class RelayClient {
       if (silentMs >= this.awayMs) this.#setAnswering(false);
       if (nowMs - request.sentMs < this.requestTimeoutMs) return;
       this.requests.delete(id);
-      if (request.address !== null) this.late.set(id, request.address);
+      if (request.onLate !== null) this.late.set(id, request.onLate);
       request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay did not answer in time'));
     }
   }
@@ -697,7 +589,8 @@ export class RelayClient {
     this.isProbing = true;
     const { id, promise } = this.#request();
     const sentMs = performance.now();
-    this.#out().request(OP.SYNC, id, '');
+    this.onProbe();
+    this.out().request(OP.SYNC, id, '');
     promise
       .then(
         () => this.onRoundTrip((performance.now() - sentMs) / 1000),

@@ -1,5 +1,5 @@
-// relay-server.js: the embedded broker and the connection counts of client addresses, hosted by the
-// primary. Publications go through this Unix socket, not through the cluster's IPC channel.
+// relay-server.js: the embedded broker and the places of the workers (server-places.js), hosted by
+// the primary. Publications go through this Unix socket, not through the cluster's IPC channel.
 //   worker --PUBLISH--> relay --PUBLICATION--> every worker subscribed to the room
 //                                            (the publisher too)
 //   worker --APPEND--> relay, which stores it --PUBLICATION--> the same workers, in rooms with history
@@ -14,9 +14,6 @@
 //   relay drops publications and counts them: plain rooms are at most once, and rooms with history
 //   find the gap and read it. Above MAX_PENDING_BYTES, reached only if the worker does not read its
 //   answers, the relay closes the link and reports the worker as hung.
-// - The places of an address are leases of the workers. Every few seconds each worker reports its
-//   number, and the relay corrects its own. The relays of several servers exchange such counts
-//   (fleet-places.js).
 
 import { rmSync } from 'node:fs';
 import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
@@ -24,7 +21,6 @@ import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { countPublications, HEAD_BYTES as ITEM_HEAD_BYTES, POSITION_ITEM_BYTES } from '../batch.js';
-import { FleetPlaces, TICK_MS } from './fleet-places.js';
 import { copyOf, Histories } from './histories.js';
 import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
 import { Members } from './members.js';
@@ -55,6 +51,7 @@ import {
   readText,
   setPosition,
 } from './relay-wire.js';
+import { PlaceHolder, ServerPlaces } from './server-places.js';
 import { Subscriptions } from './subscriptions.js';
 
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
@@ -103,23 +100,11 @@ export class RelayServer {
   rooms = new Subscriptions();
   /** Users of dead workers. @type {Iterator<void>[]} */
   leaving = [];
-  /** Connections by client address, over all workers. @type {Map<string, number>} */
-  addresses = new Map();
-  fleet = new FleetPlaces(this.addresses);
-  /** The clock of `fleet`, and the time of its last step. */
-  fleetMs = 0;
-  steppedMs = 0;
-  isAlone = false;
-  /** @type {NodeJS.Timeout|undefined} */
-  stepper = undefined;
-
   connections = 0;
   droppedLinks = 0;
   refusedReads = 0;
   leftOut = { plain: 0, history: 0 };
   leftOutToldMs = Number.NEGATIVE_INFINITY;
-  /** Corrected places: counted but not held, or held but not counted. */
-  reconciledPlaces = 0;
 
   /**
    * @param {object} parts @param {import('pino').Logger} parts.log
@@ -142,6 +127,7 @@ export class RelayServer {
   }) {
     this.log = log;
     this.historyOf = historyOf;
+    this.places = new ServerPlaces(log);
     /** The users of each room. @type {Members<Link>} */
     this.members = new Members({
       ...presence,
@@ -191,26 +177,7 @@ export class RelayServer {
       this.streams.sweep(performance.now());
       this.keys.sweep(performance.now());
     }, SWEEP_INTERVAL_MS).unref();
-    this.steppedMs = performance.now();
-    this.stepper = setInterval(() => this.#stepFleet(), TICK_MS).unref();
-  }
-
-  /** A stall of this process counts little: reports that arrived meanwhile are still unread. */
-  #stepFleet() {
-    const nowMs = performance.now();
-    this.fleetMs += Math.min(nowMs - this.steppedMs, 2 * TICK_MS);
-    this.steppedMs = nowMs;
-    this.fleet.step(this.fleetMs);
-    const { isAlone } = this.fleet;
-    if (isAlone === this.isAlone) return;
-    this.isAlone = isAlone;
-    if (isAlone)
-      this.log.warn('fleet limits: no reports from Redis, applying limits to this server only');
-    else
-      this.log.info(
-        { servers: this.fleet.servers },
-        'fleet limits: applied to all servers together',
-      );
+    this.places.start();
   }
 
   /** Ends all links and removes the socket. May be called twice. */
@@ -219,7 +186,7 @@ export class RelayServer {
     this.server = null;
     if (server === null) return;
     clearInterval(this.sweeper);
-    clearInterval(this.stepper);
+    this.places.close();
     this.flush();
     const closed = new Promise((resolve) => server.close(resolve));
     for (const link of this.links) link.socket.destroy();
@@ -238,12 +205,12 @@ export class RelayServer {
     return {
       workers: this.links.size,
       rooms: this.rooms.size,
-      addresses: this.addresses.size,
+      addresses: this.places.counts.byKey.size,
       connections: this.connections,
       pendingBytes,
       droppedLinks: this.droppedLinks,
       leftOut: { ...this.leftOut },
-      reconciledPlaces: this.reconciledPlaces,
+      reconciledPlaces: this.places.reconciled,
     };
   }
 
@@ -386,69 +353,6 @@ export class RelayServer {
     return { epoch, offset: offset - count + 1 };
   }
 
-  /**
-   * @param {Link} link @param {string} address @param {number} cap
-   * @param {boolean} force counts the place even above the cap @param {number} request
-   */
-  acquire(link, address, cap, force, request) {
-    const before = this.addresses.get(address) ?? 0;
-    if ((before >= cap && !force) || this.fleet.refuses(address, before, force, cap)) {
-      link.out().reply(request, false, before);
-      return;
-    }
-    this.take(link, address);
-    link.out().reply(request, true, before + 1);
-  }
-
-  /** @param {Link} link @param {string} address */
-  take(link, address) {
-    const held = (this.addresses.get(address) ?? 0) + 1;
-    this.addresses.set(address, held);
-    this.fleet.changed(address, held);
-    link.addresses.set(address, (link.addresses.get(address) ?? 0) + 1);
-    link.places++;
-  }
-
-  /** @param {Link} link @param {string} address that the link holds */
-  giveBack(link, address) {
-    const held = /** @type {number} */ (link.addresses.get(address));
-    if (held > 1) link.addresses.set(address, held - 1);
-    else link.addresses.delete(address);
-    link.places--;
-    this.#release(address, 1);
-  }
-
-  /** @param {string} address @param {number} count */
-  #release(address, count) {
-    const left = (this.addresses.get(address) ?? 0) - count;
-    if (left > 0) this.addresses.set(address, left);
-    else this.addresses.delete(address);
-    this.fleet.changed(address, left);
-  }
-
-  /**
-   * Adopts a worker's own count of its places. Requested ones may be counted already or not.
-   * @param {Link} link
-   * @param {ReadonlyMap<string, import('./relay-wire.js').Places>} told by the worker
-   */
-  reconcile(link, told) {
-    let changed = 0;
-    for (const address of [...link.addresses.keys()]) {
-      const { held, asked } = told.get(address) ?? NO_PLACES;
-      for (; (link.addresses.get(address) ?? 0) > held + asked; changed++)
-        this.giveBack(link, address);
-    }
-    for (const [address, { held }] of told) {
-      for (; (link.addresses.get(address) ?? 0) < held; changed++) this.take(link, address);
-    }
-    if (changed === 0) return;
-    this.reconciledPlaces += changed;
-    this.log.warn(
-      { workerPid: link.pid, places: changed },
-      'relay: corrected the connection counts of client addresses',
-    );
-  }
-
   /** Removes all users of a worker. @param {Link} link */
   dismiss(link) {
     this.leaving.push(this.members.removal(link));
@@ -469,8 +373,7 @@ export class RelayServer {
   remove(link) {
     if (!this.links.delete(link)) return;
     this.rooms.leave(link);
-    this.fleet.leave(link);
-    for (const [address, count] of link.addresses) this.#release(address, count);
+    this.places.leave(link.holder);
     this.connections -= link.connections;
     this.dismiss(link);
     this.edges.remove(link);
@@ -517,14 +420,11 @@ function readKey(text) {
   return { key: text.slice(0, KEY_LENGTH), fingerprint: text.slice(KEY_LENGTH) };
 }
 
-const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
-
 /** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
 /** @import { HistoryOf, Position } from '../broker.js' */
-/** @import { Volunteer } from './fleet-places.js' */
 /** @import { HistoryRead } from './relay-wire.js' */
 
-/** The primary's end of one worker's link. @implements {Volunteer} */
+/** The primary's end of one worker's link. */
 class Link {
   /** @param {RelayServer} relay @param {import('node:net').Socket} socket */
   constructor(relay, socket) {
@@ -534,9 +434,7 @@ class Link {
     /** Its session in a shared store, if it has users there. */
     this.name = '';
     this.connections = 0;
-    /** Its places, by address. @type {Map<string, number>} */
-    this.addresses = new Map();
-    this.places = 0;
+    this.holder = new PlaceHolder((message) => this.out().control(message));
     this.writer = new MessageWriter();
     this.isScheduled = false;
     /** Bytes that the writer may collect in this tick before publications are dropped. */
@@ -620,21 +518,6 @@ class Link {
     );
   }
 
-  /** @param {boolean} isCarrier */
-  carry(isCarrier) {
-    this.out().control({ type: 'carry', isCarrier });
-  }
-
-  /** @param {Buffer} report */
-  report(report) {
-    this.out().control({ type: 'report', report: report.toString('base64') });
-  }
-
-  /** @param {string} key @param {number} connections */
-  keep(key, connections) {
-    this.out().control({ type: 'keep', key, connections });
-  }
-
   /** @param {HistoryRead} read */
   #askRead(read) {
     if (this.reads.length >= this.relay.maxWaitingReads) {
@@ -704,11 +587,12 @@ class Link {
         return;
       case OP.ACQUIRE: {
         const { request, cap, force, address } = readAcquire(buffer, at, end);
-        relay.acquire(this, address, cap, force, request);
+        const { admitted, connections } = relay.places.acquire(this.holder, address, cap, force);
+        this.out().reply(request, admitted, connections);
         return;
       }
       case OP.RELEASE:
-        this.#release(readText(buffer, at, end));
+        relay.places.release(this.holder, readText(buffer, at, end));
         return;
       case OP.CONTROL:
         this.#control(readControl(buffer, at, end));
@@ -755,23 +639,20 @@ class Link {
       case 'workers':
         this.out().reply(message.request, true, relay.rooms.subscriberCount);
         return;
-      case 'held': {
-        const { held, asked } = message;
-        const isSame = this.places >= held && this.places <= held + asked;
-        if (!isSame) this.out().control({ type: 'tell-places' });
+      case 'held':
+        relay.places.compare(this.holder, message);
         return;
-      }
       case 'places':
-        relay.reconcile(this, new Map(message.places));
+        relay.places.reconcile(this.holder, new Map(message.places), this.pid);
         return;
       case 'volunteer':
-        relay.fleet.volunteer(this, message.rules);
+        relay.places.fleet.volunteer(this.holder, message.rules);
         return;
       case 'resign':
-        relay.fleet.resign(this);
+        relay.places.fleet.resign(this.holder);
         return;
       case 'report':
-        relay.fleet.receive(Buffer.from(message.report, 'base64'));
+        relay.places.fleet.receive(Buffer.from(message.report, 'base64'));
         return;
       case 'exit-all':
         relay.dismiss(this);
@@ -816,13 +697,6 @@ class Link {
     this.out().number(OP.HELLO, RELAY_VERSION);
     if (version === RELAY_VERSION) return;
     this.relay.log.warn({ version, expected: RELAY_VERSION }, 'relay: worker of another version');
-  }
-
-  /** @param {string} address */
-  #release(address) {
-    if (!this.addresses.has(address))
-      throw new MalformedMessage('released an address that was not acquired');
-    this.relay.giveBack(this, address);
   }
 }
 /** @import { EventRecorder } from './event-recorder.js' */

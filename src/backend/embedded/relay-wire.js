@@ -92,7 +92,7 @@ export const OP = Object.freeze({
 /**
  * The rare messages, each `{type, ...fields}` in JSON, and the checks of their fields.
  *
- * An admitted ACQUIRE is a place of its address. Every few seconds a worker reports how many it has
+ * An admitted ACQUIRE is a place of its address. Every second a worker reports how many it has
  * (`held`). If the relay's count differs, it asks for all of them (`tell-places`) and corrects it.
  *
  * With Redis, a worker offers to carry reports between the relay and the other servers
