@@ -161,16 +161,10 @@ const READ_NEXT = {
       'const bytes = message.subarray(start, end);\n        this.publication = this.isNext ? inverted(bytes) : bytes;',
     ],
   ],
-  'backend/redis/lua/history.lua': [
+  'backend/redis/lua/publishing.lua': [
     [
-      "local was = call('GET', KEYS[3])",
-      "local was = call('GET', KEYS[3])\n  if was then was = string.gsub(was, '^@2 ', '') end",
-    ],
-  ],
-  'backend/redis/lua/state.lua': [
-    [
-      "local was = call('GET', KEYS[6])",
-      "local was = call('GET', KEYS[6])\n  if was then was = string.gsub(was, '^@2 ', '') end",
+      "local was = call('GET', key)",
+      "local was = call('GET', key)\n  if was then was = string.gsub(was, '^@2 ', '') end",
     ],
   ],
   'backend/redis/lua/once.lua': [
@@ -207,7 +201,9 @@ const WRITE_NEXT = {
       'let at = buffer.writeUInt32BE(0xc0000002, start);\n    for (const publication of this.publications)',
     ],
   ],
-  'backend/redis/lua/stream.lua': [["string.format('%s:%.0f:%s'", "string.format('@2 %s:%.0f:%s'"]],
+  'backend/redis/lua/publishing.lua': [
+    ["string.format('%s:%.0f:%s'", "string.format('@2 %s:%.0f:%s'"],
+  ],
   'backend/redis/lua/once.lua': [
     ["redis.call('SET', KEYS[1], ARGV[3],", "redis.call('SET', KEYS[1], '@2 ' .. ARGV[3],"],
   ],

@@ -69,7 +69,7 @@ test('a message is split into its publications and references', () => {
   });
 });
 
-/** A position, as lua/history.lua writes it. @param {string} epoch @param {number} offset */
+/** A position, as lua/publish-history.lua writes it. @param {string} epoch @param {number} offset */
 function positionOf(epoch, offset) {
   const position = Buffer.alloc(28);
   position.writeUInt32BE(0x40000018, 0);

@@ -1,4 +1,5 @@
-// history.js: rooms with history. One script (lua/history.lua) publishes to them and reads them.
+// history.js: rooms with history. lua/publish-history.lua publishes to them, lua/read-history.lua
+// reads them.
 //   publish -> this tick's message of the room --publisher--> EVALSHA -> position of each
 //   read -> a turn --publisher--> EVALSHA -> the newest messages -> a page of publications
 //   position alone -> a turn --publisher--> guard, HGET -> a page without publications
@@ -7,10 +8,10 @@
 // - A tick's publications to a room are one entry of its stream, because the script costs Redis the
 //   same for one and for many. A publication that is too large for pub/sub (announced by reference)
 //   or has an idempotency key is an entry of its own.
-// - The whole script is sent once for each connection. If Redis has forgotten it (SCRIPT FLUSH),
+// - A script's text is sent once for each connection. If Redis has forgotten it (SCRIPT FLUSH),
 //   the call had no effect and is sent again. It fails instead if a later call of its room has been
 //   written, because that would change their order.
-// - Each call shows the script the room's incarnation (fence and epoch) as this connection last saw
+// - Each call shows its script the room's incarnation (fence and epoch) as this connection last saw
 //   it. If it is still current, the script needs no further checks. A wrong one does no harm.
 // - The worker remembers ended epochs when it reconnects. If the address of Redis leads back to a
 //   server that still has one, the script ends it there, because that server lacks later
@@ -24,16 +25,19 @@
 //   is refused, or the incarnation is unknown, the script reads the position. The script also
 //   extends the lifetime of meta, so each room calls it from time to time.
 
-import { createHash, randomFillSync } from 'node:crypto';
+import { randomFillSync } from 'node:crypto';
 import { ReplyError } from 'ioredis';
 import { EPOCH_BYTES } from '../../protocol/position.js';
 import { BatchReader, HEAD_BYTES } from '../batch.js';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
 import { BrokerError, conflict } from '../errors.js';
-import { bulk, Message, NO_BODY, unavailable } from './publisher.js';
-import { LUA_FRAMING, readScript } from './scripts.js';
+import { Message, NO_BODY, unavailable } from './publisher.js';
+import { bulk, LoadedScript, publishScriptOf, scriptOf } from './scripts.js';
 
-const SCRIPTS = scriptsOf('history');
+const SCRIPTS = {
+  publish: publishScriptOf('batch', 'stream', 'publishing', 'publish-history'),
+  read: scriptOf('batch', 'stream', 'reading', 'read-history'),
+};
 /** Meta outlives the stream, so a stream that expired is not taken for a new one. */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
@@ -41,7 +45,7 @@ const MIN_META_TTL_MS = 86_400_000;
 const MAINTENANCE_SHARE = 0.125;
 /** Greater than 1 + MAINTENANCE_SHARE, because calls may be late. */
 const TTL_FACTOR = 1.25;
-/** For rooms without publications: history.lua keeps their meta for 120 s. */
+/** For rooms without publications: read-history.lua keeps their meta for 120 s. */
 const EMPTY_RENEWAL_MS = 50_000;
 /** The part of meta's lifetime after which the script extends it. */
 const RENEWAL_SHARE = 1 / 24;
@@ -86,7 +90,9 @@ export class RedisHistory {
    * @param {() => string} parts.guardKey returns a key that never exists, in a slot of the node
    */
   constructor({ publisher, keys, isSharded, maxPubsubBytes, fence, guardKey }) {
-    this.script = this.scripts[isSharded ? 'sharded' : 'plain'];
+    const { publish, read } = this.scripts;
+    this.publishScript = new LoadedScript(publish[isSharded ? 'sharded' : 'plain']);
+    this.readScript = new LoadedScript(read);
     this.publisher = publisher;
     this.keys = keys;
     this.maxPubsubBytes = maxPubsubBytes;
@@ -98,7 +104,6 @@ export class RedisHistory {
     this.fence = '';
     /** @type {Map<string, RoomCache>} */
     this.rooms = new Map();
-    this.isLoaded = false;
     /** The latest unanswered call of each room. @type {Map<string, HistoryPublish>} */
     this.latest = new Map();
     this.reading = 0;
@@ -143,7 +148,8 @@ export class RedisHistory {
 
   reset() {
     this.fence = this.isTrusting ? 'trust' : '';
-    this.isLoaded = false;
+    this.publishScript.forget();
+    this.readScript.forget();
     for (const cache of this.rooms.values()) cache.forget();
   }
 
@@ -292,21 +298,10 @@ export class RedisHistory {
     return true;
   }
 
-  /** @param {number} keys @param {number} args */
-  callHead(keys, args) {
-    // Only the first call of a connection carries the script.
-    const call = this.isLoaded ? this.script.evalsha : this.script.eval;
-    this.isLoaded = true;
-    return `*${3 + keys + args}\r\n${call}${bulk(String(keys))}`;
-  }
-
-  /** Without the body. @param {string} room */
-  maxCallBytes(room) {
+  /** Without the body. @param {LoadedScript} script @param {string} room */
+  maxCallBytes(script, room) {
     // Four names of up to three bytes a character; everything else fits into the rest.
-    const { evalsha, eval: whole } = this.script;
-    return (
-      (this.isLoaded ? evalsha : whole).length + (this.keys.prefix.length + room.length) * 12 + 768
-    );
+    return script.bytes + (this.keys.prefix.length + room.length) * 12 + 768;
   }
 }
 
@@ -443,7 +438,7 @@ export class HistoryPublish extends Message {
 
   /** @override */
   get maxWireBytes() {
-    return this.history.maxCallBytes(this.room) + this.bodyBytes;
+    return this.history.maxCallBytes(this.history.publishScript, this.room) + this.bodyBytes;
   }
 
   /** @override @param {Buffer} buffer @param {number} start */
@@ -453,7 +448,7 @@ export class HistoryPublish extends Message {
     const hasKey = key !== '';
     const isMaintenanceDue = cache.isMaintenanceDue(this.publications.length, rule);
     const head =
-      history.callHead(hasKey ? 3 : 2, isMaintenanceDue ? 9 : hasKey ? 6 : 5) +
+      history.publishScript.head(hasKey ? 3 : 2, isMaintenanceDue ? 9 : hasKey ? 6 : 5) +
       history.keysOf(room) +
       (hasKey ? bulk(key) : '') +
       bulk(cache.incarnation || history.fence) +
@@ -507,7 +502,7 @@ export class HistoryPublish extends Message {
   /** @override @param {Error} error */
   reject(error) {
     if (error instanceof ReplyError && error.message.startsWith('NOSCRIPT')) {
-      this.history.isLoaded = false;
+      this.history.publishScript.forget();
       this.history.cache(this.room).maintainedMs = Number.NEGATIVE_INFINITY;
       if (!this.isFollowed && !this.isExpired) {
         this.publisher.gatherAgain(this);
@@ -565,7 +560,7 @@ export class HistoryRead extends Message {
 
   /** @override */
   get maxWireBytes() {
-    return this.history.maxCallBytes(this.room);
+    return this.history.maxCallBytes(this.history.readScript, this.room);
   }
 
   /** @override @param {Buffer} buffer @param {number} start */
@@ -585,11 +580,10 @@ export class HistoryRead extends Message {
   callOf(cache) {
     const { history, room, isGlance } = this;
     return (
-      history.callHead(2, 12) +
+      history.readScript.head(2, 11) +
       history.keysOf(room) +
       bulk(cache?.incarnation || history.fence) +
       bulk(newEpoch() + (cache?.ended ?? '')) +
-      bulk('') +
       bulk(String(this.after)) +
       bulk(String(this.limit)) +
       bulk(String(this.maxBytes)) +
@@ -682,7 +676,7 @@ export class HistoryRead extends Message {
     if (error instanceof ReplyError && this.incarnation !== '' && !this.isExpired)
       return this.#callScript();
     if (error instanceof ReplyError && error.message.startsWith('NOSCRIPT')) {
-      this.history.isLoaded = false;
+      this.history.readScript.forget();
       if (!this.isExpired) {
         this.publisher.gatherAgain(this);
         return;
@@ -822,17 +816,4 @@ export function newEpoch() {
   }
   poolAt += EPOCH_BYTES / 2;
   return pool.toString('hex', poolAt - EPOCH_BYTES / 2, poolAt);
-}
-
-/** @param {string} name of a script that publishes */
-export function scriptsOf(name) {
-  return { plain: scriptOf(name, 'PUBLISH'), sharded: scriptOf(name, 'SPUBLISH') };
-}
-
-/** RESP of a call, up to its keys. @param {string} name @param {'PUBLISH'|'SPUBLISH'} publish */
-function scriptOf(name, publish) {
-  const own = readScript(name).replace("'PUBLISH'", `'${publish}'`);
-  const text = LUA_FRAMING + readScript('stream') + own;
-  const sha = createHash('sha1').update(text, 'latin1').digest('hex');
-  return { eval: bulk('EVAL') + bulk(text), evalsha: bulk('EVALSHA') + bulk(sha) };
 }

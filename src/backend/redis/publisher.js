@@ -20,7 +20,7 @@ import { deferred } from '../deferred.js';
 import { BrokerError, conflict } from '../errors.js';
 import { OwnCommand, queueOf } from './fast/own-commands.js';
 import { sendPlain } from './plain-commands.js';
-import { readScript } from './scripts.js';
+import { bulk, readScript } from './scripts.js';
 
 /** @import { Deferred } from '../deferred.js' */
 
@@ -443,11 +443,6 @@ class OnceMessage extends Message {
     this.answered();
     this.done.reject(conflict());
   }
-}
-
-/** A bulk string of RESP. @param {string} text */
-export function bulk(text) {
-  return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
 }
 
 /** RESP of a call of once.lua, up to its number of keys. @param {boolean} isSharded */

@@ -1,24 +1,21 @@
-// state.js: rooms with state. One script (lua/state.lua) publishes to them and reads them.
+// state.js: rooms with state. lua/publish-state.lua publishes to them, and lua/read-state.lua reads
+// them.
 //
 // Calls, fences, ended epochs, position checks and the turns of reads are those of history.js. The
-// stored data differs, and the answer: the script refuses single publications of a tick if the
+// stored data differs, and the answer: a publish of a tick has single publications refused if the
 // state is full.
 
 import { EPOCH_BYTES } from '../../protocol/position.js';
 import { isRemoval, keyBytes, keyTextIn, writeKey } from '../../protocol/publication.js';
 import { IDEMPOTENCY_MS } from '../broker.js';
 import { conflict, full } from '../errors.js';
-import {
-  HistoryPublish,
-  HistoryRead,
-  newEpoch,
-  RedisHistory,
-  scriptsOf,
-  unreadableKey,
-} from './history.js';
-import { bulk } from './publisher.js';
+import { HistoryPublish, HistoryRead, newEpoch, RedisHistory, unreadableKey } from './history.js';
+import { bulk, publishScriptOf, scriptOf } from './scripts.js';
 
-const SCRIPTS = scriptsOf('state');
+const SCRIPTS = {
+  publish: publishScriptOf('batch', 'stream', 'publishing', 'state', 'publish-state'),
+  read: scriptOf('stream', 'reading', 'state', 'read-state'),
+};
 /** RESP of an argument in addition to its bytes: `$`, its length, two line ends. */
 const ARGUMENT_BYTES = 16;
 
@@ -44,9 +41,9 @@ export class RedisState extends RedisHistory {
       .join('');
   }
 
-  /** @override @param {string} room */
-  maxCallBytes(room) {
-    return 2 * super.maxCallBytes(room);
+  /** @override @param {import('./scripts.js').LoadedScript} script @param {string} room */
+  maxCallBytes(script, room) {
+    return 2 * super.maxCallBytes(script, room);
   }
 
   /** @override @param {string} room @param {HistoryRule} rule @param {ReadRequest} from */
@@ -89,13 +86,12 @@ class StatePublish extends HistoryPublish {
     const cache = this.begin();
     const hasKey = key !== '';
     const head =
-      history.callHead(hasKey ? 6 : 5, 8 + 3 * publications.length) +
+      history.publishScript.head(hasKey ? 6 : 5, 7 + 3 * publications.length) +
       history.keysOf(room) +
       (hasKey ? bulk(key) : '') +
       bulk(cache.incarnation || history.fence) +
       bulk(newEpoch() + cache.ended) +
       bulk(this.channel) +
-      bulk(String(publications.length)) +
       bulk(hasKey ? `${IDEMPOTENCY_MS} ${this.fingerprint}` : '') +
       bulk(String(rule.size)) +
       bulk(String(rule.state.maxBytes)) +
@@ -164,11 +160,10 @@ class StateRead extends HistoryRead {
   callOf(cache) {
     const { history, room, since, named = [] } = this;
     return (
-      history.callHead(5, 10 + named.length) +
+      history.readScript.head(5, 9 + named.length) +
       history.keysOf(room) +
       bulk(cache?.incarnation || history.fence) +
       bulk(newEpoch() + (cache?.ended ?? '')) +
-      bulk('') +
       bulk(String(this.after)) +
       bulk(String(this.limit)) +
       bulk(String(this.maxBytes)) +

@@ -8,9 +8,9 @@
 -- returns  the number of events in the room's outbox
 --
 -- A message with an idempotency key may be a repeated one. When its event is recorded, the value of
--- the key gets the field `e` (once.lua, history.lua), so it is recorded once. If Redis has lost the
--- key, or it is of another version, it is recorded. If Redis refuses to keep the field, nothing is
--- recorded, and the caller counts the events as lost: a repetition would be recorded as another.
+-- the key gets the field `e` (once.lua, publishing.lua), so it is recorded once. If Redis has lost
+-- the key, or it is of another version, it is recorded. If Redis refuses to keep the field, nothing
+-- is recorded, and the caller counts the events as lost: a repetition would be recorded as another.
 local RECORDED = ':e'
 
 -- Returns whether the event is recorded, and the refusal.
