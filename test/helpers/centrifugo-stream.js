@@ -2,7 +2,6 @@
 // does not end, and sends commands in requests of their own.
 
 import { request } from 'node:http';
-import { until } from '../harness/server.js';
 import { EventReader } from './event-stream.js';
 
 /** @typedef {import('../harness/server.js').Owner} Owner */
@@ -43,6 +42,8 @@ export class StreamClient {
   welcome = {};
   isEnded = false;
   bytes = Buffer.alloc(0);
+  /** Called at each change. @type {Set<() => void>} */
+  waiting = new Set();
 
   /**
    * @param {Owner} t @param {number} port
@@ -79,6 +80,7 @@ export class StreamClient {
     response.on('error', () => {});
     response.on('close', () => {
       this.isEnded = true;
+      this.#changed();
     });
   }
 
@@ -92,6 +94,11 @@ export class StreamClient {
       if (Object.keys(reply).length === 0 && this.answersPings) this.send('{}').catch(() => {});
       this.replies.push(reply);
     }
+    this.#changed();
+  }
+
+  #changed() {
+    for (const check of [...this.waiting]) check();
   }
 
   #lines() {
@@ -101,9 +108,24 @@ export class StreamClient {
     return text.split('\n').filter((line) => line !== '');
   }
 
-  /** @param {() => unknown} condition */
+  /** @param {() => unknown} condition @returns {Promise<void>} */
   until(condition) {
-    return until(condition, 30_000, `${condition}: ${JSON.stringify(this.replies.slice(-5))}`);
+    return new Promise((resolve, reject) => {
+      const fail = () => {
+        clearTimeout(timer);
+        this.waiting.delete(check);
+        reject(new Error(`${condition}: ${JSON.stringify(this.replies.slice(-5))}`));
+      };
+      const check = () => {
+        if (!condition()) return this.isEnded ? fail() : undefined;
+        clearTimeout(timer);
+        this.waiting.delete(check);
+        resolve();
+      };
+      const timer = setTimeout(fail, 30_000);
+      this.waiting.add(check);
+      check();
+    });
   }
 
   /**

@@ -72,9 +72,9 @@ export class CentrifugoClient extends Client {
   /** @type {Message} the result of its connect */
   welcome = {};
 
-  /** @param {string} url @param {import('ws').ClientOptions} [options] */
-  constructor(url, options) {
-    super(url, options);
+  /** @param {string} url @param {import('ws').ClientOptions} [options] @param {string[]} [protocols] */
+  constructor(url, options, protocols) {
+    super(url, options, protocols);
     this.socket.on('message', (data) => {
       if (this.answersPings && String(data) === '{}') this.socket.send('{}');
     });

@@ -65,9 +65,9 @@ export async function handshakeStatus(where, options) {
 }
 
 export class Client {
-  /** @param {string} url @param {import('ws').ClientOptions} [options] */
-  constructor(url, options) {
-    this.socket = new WebSocket(url, options);
+  /** @param {string} url @param {import('ws').ClientOptions} [options] @param {string[]} [protocols] */
+  constructor(url, options, protocols = []) {
+    this.socket = new WebSocket(url, protocols, options);
     /** Everything received. @type {Message[]} */
     this.messages = [];
     /** How many of them `next` has passed. */
@@ -80,7 +80,7 @@ export class Client {
     this.waiting = new Set();
     this.opened = once(this.socket, 'open');
     this.socket.on('message', (data) => {
-      this.messages.push(JSON.parse(String(data)));
+      this.messages.push(this.read(data));
       this.#changed();
     });
     this.socket.on('error', (error) => {
@@ -91,6 +91,11 @@ export class Client {
       this.close = { code, reason: String(reason) };
       this.#changed();
     });
+  }
+
+  /** @param {import('ws').RawData} data a message @returns {Message} */
+  read(data) {
+    return JSON.parse(String(data));
   }
 
   /** @param {Message|string} message */
