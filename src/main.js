@@ -14,9 +14,8 @@ import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
 import { readCertificate } from './config/certificate.js';
 import { permitsColour } from './config/colour.js';
-import { changedFixed, loadConfig, parseConfigFile } from './config/config.js';
 import { EXIT } from './config/exit-codes.js';
-import { readFrom, recordInto } from './config/texts.js';
+import { receivedConfig } from './config/handover.js';
 import { createLog } from './observability/log.js';
 import { printableLines } from './observability/printable.js';
 
@@ -42,7 +41,9 @@ const FOREIGN_CLUSTER =
   'Run one instance (pm2: fork mode, without -i): the server forks its own workers, as many as WORKERS says.';
 
 /** @typedef {(args: string[]) => unknown} Command */
+/** @typedef {{type?: string, config?: Sent, texts?: Texts}} Start */
 /** @import { Config } from './config/settings.js' */
+/** @import { Sent } from './config/handover.js' */
 /** @import { Texts } from './config/texts.js' */
 /** @import { Settings } from './primary/supervisor.js' */
 
@@ -169,33 +170,40 @@ async function worker() {
   const isOurs = process.argv[2] === WORKER_ARGUMENT;
   const timer = isOurs ? undefined : setTimeout(() => refuse([FOREIGN_CLUSTER]), START_WITHIN_MS);
   // `runWorker` listens before the next message, which may come in the same read.
-  process.on(
-    'message',
-    function processOnMessage(/** @type {{type?: string, texts?: Texts}} */ start) {
-      if (start?.type !== 'start') return; // of another program's primary
-      process.removeListener('message', processOnMessage);
-      clearTimeout(timer);
-      const { config, faults } = loadConfig(process.env, readFrom(start.texts));
-      if (!config) return refuse(faults);
-      runWorker(config, logFor(config), /** @type {any} */ (start));
-    },
-  );
+  process.on('message', async function processOnMessage(/** @type {Start} */ start) {
+    if (start?.type !== 'start') return; // of another program's primary
+    process.removeListener('message', processOnMessage);
+    clearTimeout(timer);
+    // Node keeps messages while nobody listens, until `runWorker` does.
+    const config = start.config ? receivedConfig(start.config) : await readHere(start.texts);
+    if (config) runWorker(config, logFor(config), /** @type {any} */ (start));
+  });
   // Messages that arrive while the modules load are lost, so the primary waits for this one.
   process.send?.({ type: 'loaded' });
 }
 
 /** A child of the primary, with the environment of the workers. */
 async function courier() {
-  // An earlier primary hands nothing over.
-  const texts = process.env.STDIN_HAS_TEXTS ? textsOfStdin() : {};
-  const { config, faults } = loadConfig(process.env, readFrom(texts));
-  if (!config) return refuse(faults);
+  const { STDIN_HAS_CONFIG, STDIN_HAS_TEXTS } = process.env;
+  const config = STDIN_HAS_CONFIG
+    ? receivedConfig(jsonOfStdin())
+    : await readHere(STDIN_HAS_TEXTS ? jsonOfStdin() : {});
+  if (!config) return;
   const { runCourier } = await import('./webhooks/courier.js');
   await runCourier(config, logFor(config));
 }
 
-/** @returns {Texts} ends the process if the primary has died before it wrote all of them */
-function textsOfStdin() {
+/** The primary is of version 0.2. @param {Texts|undefined} texts */
+async function readHere(texts) {
+  const { loadConfig } = await import('./config/config.js');
+  const { readFrom } = await import('./config/texts.js');
+  const { config, faults } = loadConfig(process.env, readFrom(texts));
+  if (!config) refuse(faults);
+  return config;
+}
+
+/** @returns {any} ends the process if the primary has died before it wrote all of it */
+function jsonOfStdin() {
   try {
     return JSON.parse(readFileSync(0, 'utf8'));
   } catch {
@@ -217,6 +225,7 @@ async function doctor(args) {
  * @returns {Promise<{settings: Settings|null, faults: string[], warnings: string[]}>}
  */
 async function readSettings(environment = process.env) {
+  const { loadConfig, parseConfigFile } = await import('./config/config.js');
   const path = environment.FANFARE_CONFIG_FILE ?? '';
   /** @type {{env: Record<string, string>, faults: string[]}} */
   let file = { env: {}, faults: [] };
@@ -230,13 +239,11 @@ async function readSettings(environment = process.env) {
     }
   }
   const env = { ...file.env, ...environment };
-  /** @type {Record<string, string>} */
-  const texts = {};
-  const { config, faults, warnings } = loadConfig(env, recordInto(texts));
+  const { config, faults, warnings } = loadConfig(env);
   const { certificate, faults: certificateFaults } = readCertificate(config?.tls ?? null);
   const all = [...file.faults, ...faults, ...certificateFaults];
   return {
-    settings: config && all.length === 0 ? { config, env, certificate, texts } : null,
+    settings: config && all.length === 0 ? { config, env, certificate } : null,
     faults: all,
     warnings,
   };
@@ -252,6 +259,7 @@ async function reloadSettings(previous, fallback, log) {
   const { settings, faults, warnings } = await readSettings();
   if (!settings) return { settings: fallback, faults };
   for (const warning of warnings) log.warn(warning);
+  const { changedFixed } = await import('./config/config.js');
   const fixed = changedFixed(previous, settings.config);
   return {
     settings,

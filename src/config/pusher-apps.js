@@ -8,7 +8,7 @@
 import { ALIASES, FIELDS, NUMBERS, PRESETS, REPLACED, SWITCHES } from './app-fields.js';
 import { fieldsOf, isRecord, readJsonList, readList, readUrl } from './json-list.js';
 import { AN_ORIGIN, normalOrigin } from './origins.js';
-import { APP_EVENT_TYPES, ID_RULE, isAppId } from './pusher.js';
+import { APP_EVENT_TYPES, ID_RULE, isAppId, pusherSettings } from './pusher.js';
 import { isRoomPattern, parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 
 const APP_EVENTS = /** @type {(keyof typeof APP_EVENT_TYPES)[]} */ (Object.keys(APP_EVENT_TYPES));
@@ -62,13 +62,7 @@ export function readPusherSettings(values, read) {
       faults.push(`FANFARE_PUSHER_APPS: two apps have the same ${field}`);
   faults.push(...boundFaults(apps, values));
   if (apps.length === 0 || faults.length > 0) return { pusher: null, faults, warnings };
-  const settings = Object.freeze({
-    apps: Object.freeze(apps),
-    byKey: new Map(apps.map((app) => [app.key, app])),
-    byId: new Map(apps.map((app) => [app.id, app])),
-    pathPrefix,
-  });
-  return { pusher: settings, faults, warnings };
+  return { pusher: pusherSettings(apps, pathPrefix), faults, warnings };
 }
 
 /**

@@ -75,6 +75,16 @@ export function isAppId(id) {
 
 /** @import { HistoryRule, Rule } from './room-patterns.js' */
 
+/** @param {readonly App[]} apps @param {string} pathPrefix @returns {PusherSettings} */
+export function pusherSettings(apps, pathPrefix) {
+  return Object.freeze({
+    apps: Object.freeze(apps),
+    byKey: new Map(apps.map((app) => [app.key, app])),
+    byId: new Map(apps.map((app) => [app.id, app])),
+    pathPrefix,
+  });
+}
+
 /**
  * The rules of apps for their own rooms, and those that give cache channels their last event, and
  * presence channels their members. Those of apps with the usual `cacheTtl` do not name the app, so

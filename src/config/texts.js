@@ -1,8 +1,8 @@
 // texts.js: the texts of the files that settings name.
 //
-// The primary passes those of the last good load to the workers and the courier. So a process that
-// replaces a dead one has the settings of the others, even if a file has changed since. The
-// certificate (certificate.js) and the hooks are no part of this.
+// A primary of version 0.2 passes them to its workers and its courier, which read the settings
+// again.
+// handover.js has what passes today.
 
 import { readFileSync } from 'node:fs';
 
@@ -12,11 +12,5 @@ import { readFileSync } from 'node:fs';
 /** @type {ReadText} */
 export const readText = (path) => readFileSync(path, 'utf8');
 
-/** @param {Record<string, string>} texts gets what is read @returns {ReadText} */
-export const recordInto = (texts) => (path) => {
-  texts[path] = readText(path);
-  return texts[path];
-};
-
-/** @param {Texts|undefined} texts undefined from an earlier primary @returns {ReadText} */
+/** @param {Texts|undefined} texts undefined: the primary sends none @returns {ReadText} */
 export const readFrom = (texts) => (path) => texts?.[path] ?? readText(path);

@@ -114,20 +114,19 @@ export class CourierProcess {
 
   #fork() {
     clearTimeout(this.#timer);
-    const { env, texts } = /** @type {Settings} */ (this.#settings);
+    const { env, config } = /** @type {Settings} */ (this.#settings);
     const id = --this.#id;
     this.#bornMs = performance.now();
     this.#silence = 0;
     // `advanced`: calls of the queue have maps.
     const child = fork(this.exec, ['courier'], {
-      // An earlier version of main.js reads the files instead.
-      env: { ...env, STDIN_HAS_TEXTS: '1' },
+      env: { ...env, STDIN_HAS_CONFIG: '1' },
       serialization: 'advanced',
       stdio: ['pipe', 'inherit', 'inherit', 'ipc'],
     });
     this.#child = child;
     // If it exits before it has read them, `close` follows.
-    child.stdin?.on('error', () => {}).end(JSON.stringify(texts));
+    child.stdin?.on('error', () => {}).end(JSON.stringify(config));
     const heldMs = Math.ceil(this.#heldUntilMs - this.#bornMs);
     // If descriptors run out there is no channel, and `error` follows.
     if (heldMs > 0 && child.connected) child.send({ type: 'hold', ms: heldMs }, () => {});

@@ -54,7 +54,6 @@ export const LAST_REQUESTS_MS = 5000;
  * @typedef {object} Settings that workers are started with
  * @property {Config} config @property {Readonly<Record<string, string|undefined>>} env
  * @property {import('../config/certificate.js').Certificate|null} certificate null without TLS
- * @property {import('../config/texts.js').Texts} texts of the files that settings name
  */
 
 export class Supervisor {
@@ -368,7 +367,7 @@ export class Supervisor {
    * @param {number} slot @param {Settings} settings
    * @returns undefined if the system cannot start another process
    */
-  #fork(slot, { config, env, certificate, texts }) {
+  #fork(slot, { config, env, certificate }) {
     let worker;
     try {
       worker = cluster.fork(env);
@@ -377,8 +376,7 @@ export class Supervisor {
       return undefined;
     }
     const timeoutMs = START_TIMEOUT_MS + START_TIMEOUT_PER_WORKER_MS * this.settings.config.workers;
-    const path = config.hooks?.path ?? null;
-    const one = new WorkerProcess(worker, slot, timeoutMs, path, { certificate, texts });
+    const one = new WorkerProcess(worker, slot, timeoutMs, { certificate, config });
     this.processes.set(one.id, one);
     worker.on('message', (message) => this.#workerOnMessage(one, message));
     worker.on('exit', (code, signal) => this.#workerOnExit(one, code, signal));

@@ -20,19 +20,18 @@ const MAX_BEAT_AGE_MS = 3000;
 export const KILL_AFTER_MS = 1000;
 
 /** @import { Certificate } from '../config/certificate.js' */
-/** @import { Texts } from '../config/texts.js' */
+/** @import { Config } from '../config/settings.js' */
 /** @import { Beat, ToWorker } from '../worker/control-messages.js' */
 
 export class WorkerProcess {
   /**
    * @param {import('node:cluster').Worker} worker @param {number} slot
    * @param {number} startTimeoutMs after which a worker that is not ready is killed
-   * @param {string|null} hooksPath a hooks file may never finish loading
-   * @param {{certificate: Certificate|null, texts: Texts}} settings
+   * @param {{certificate: Certificate|null, config: Config}} settings
    */
-  constructor(worker, slot, startTimeoutMs, hooksPath, { certificate, texts }) {
+  constructor(worker, slot, startTimeoutMs, { certificate, config }) {
     this.certificate = certificate;
-    this.texts = texts;
+    this.config = config;
     this.worker = worker;
     this.id = worker.id;
     this.slot = slot;
@@ -55,7 +54,9 @@ export class WorkerProcess {
     /** @type {{atMs: number, connections: number, isSteady: boolean}} */
     this.beat = { atMs: 0, connections: 0, isSteady: false };
     const hint =
-      hooksPath === null ? '' : `. FANFARE_HOOKS: does ${hooksPath} ever finish loading?`;
+      config.hooks === null
+        ? ''
+        : `. FANFARE_HOOKS: does ${config.hooks.path} ever finish loading?`;
     this.startTimer = setTimeout(
       () => this.kill(`not ready after ${startTimeoutMs} ms${hint}`),
       startTimeoutMs,
@@ -82,8 +83,8 @@ export class WorkerProcess {
 
   /** It accepts messages now. @param {string} relayPath */
   start(relayPath) {
-    const { slot, certificate, texts } = this;
-    this.send({ type: 'start', slot, relayPath, certificate, texts });
+    const { slot, certificate, config } = this;
+    this.send({ type: 'start', slot, relayPath, certificate, config });
   }
 
   /** @param {Certificate|null} certificate */

@@ -7,7 +7,7 @@
 //
 //   primary -> worker                                    worker -> primary
 //                                                        {type:'loaded'}              the worker accepts messages from now
-//   {type:'start', slot, relayPath, certificate, texts}  {type:'ready', address, isBrokerUp}      listening, broker started
+//   {type:'start', slot, relayPath, certificate, config} {type:'ready', address, isBrokerUp}      listening, broker started
 //   {type:'certificate', certificate}  for new handshakes
 //   {type:'metrics', request, names, isScrape}           {type:'metrics', request, isPart, metrics}  forms while they are new
 //   {type:'unready'}      /readyz answers 503 from now   {type:'beat', connections, lagMs, isSteady}   periodic
@@ -24,7 +24,7 @@
 export const BEAT_INTERVAL_MS = 1000;
 
 /** @typedef {import('../config/certificate.js').Certificate} Certificate */
-/** @import { Texts } from '../config/texts.js' */
+/** @import { Sent } from '../config/handover.js' */
 /** @import { Snapshot } from '../observability/aggregate.js' */
 
 /**
@@ -51,7 +51,7 @@ export const BEAT_INTERVAL_MS = 1000;
 
 /**
  * @typedef
- *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null, texts?: Texts} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number, names: readonly string[]|null, isScrape?: boolean} | {type:'unready'} | {type:'retire'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number, waitMs: number} | {type:'operate', id: number, request: OperatorRequest} | {type:'tail', id: number, room: string} | {type:'untail', id: number}}
+ *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null, config: Sent} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number, names: readonly string[]|null, isScrape?: boolean} | {type:'unready'} | {type:'retire'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number, waitMs: number} | {type:'operate', id: number, request: OperatorRequest} | {type:'tail', id: number, room: string} | {type:'untail', id: number}}
  *   ToWorker
  * @typedef
  *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}, isBrokerUp?: boolean} | {type:'metrics', request: number, isPart: boolean, metrics: Snapshot[]} | ({type:'beat'} & Beat) | {type:'final', metrics: Snapshot[]} | {type:'failed', message: string, isInvalidSetting?: boolean} | {type:'operated', id: number, status: number, body: string} | {type:'tailed', id: number, lines: TailLine[], left: number} | {type:'tail-ended', id: number}}

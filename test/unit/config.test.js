@@ -7,10 +7,11 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { API_RIGHTS } from '../../src/config/api-keys.js';
 import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
+import { receivedConfig } from '../../src/config/handover.js';
 import { listenFault } from '../../src/config/listen-fault.js';
 import { oldNamesOf, RATES } from '../../src/config/rates.js';
 import { LIMIT_MODES, SETTINGS } from '../../src/config/settings.js';
-import { readFrom, recordInto } from '../../src/config/texts.js';
+import { readFrom } from '../../src/config/texts.js';
 import { configOf, faultOf } from '../helpers/config.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
@@ -677,7 +678,7 @@ test('a port or a temporary folder that cannot be used is named, other faults ar
   assert.equal(listenFault(error('EMFILE', 'listen'), wanted), '');
 });
 
-test('the texts of all files that were read replace the files', (t) => {
+test('a worker gets the configuration of the primary, and reads no files', (t) => {
   const folder = temporaryFolder(t);
   const paths = ['jwt', 'keys', 'webhooks', 'apps'].map((name) => join(folder, name));
   const [jwt, keys, webhooks, apps] = paths;
@@ -687,16 +688,30 @@ test('the texts of all files that were read replace the files', (t) => {
   writeFileSync(webhooks, JSON.stringify([{ name: 'one', url: 'https://example.com/', secret }]));
   writeFileSync(
     apps,
-    JSON.stringify([{ id: '1', key: 'k'.repeat(20), secrets: ['s'.repeat(20)] }]),
+    JSON.stringify([
+      {
+        ...{ id: '1', key: 'k'.repeat(20), secrets: ['s'.repeat(20)], cacheTtl: 60 },
+        ...{ subscriptionCount: true, history: ['a*=1/1h'], presence: ['b'] },
+        webhooks: [{ url: 'https://example.com/', events: ['member_added'] }],
+      },
+    ]),
   );
   const env = {
     ...{ JWT_SECRET_FILE: jwt, API_KEYS_FILE: keys },
-    ...{ FANFARE_WEBHOOKS: webhooks, FANFARE_PUSHER_APPS: apps },
+    ...{ FANFARE_WEBHOOKS: webhooks, FANFARE_PUSHER_APPS: apps, FANFARE_HISTORY: 'x=1/1h' },
+    ...{ REDIS_URL: 'rediss://u:p@cache:6380/1', REDIS_SENTINEL_PASSWORD: '', REDIS_PREFIX: 'a' },
+    ...{ FANFARE_CENTRIFUGO: 'on', FANFARE_CENTRIFUGO_ALLOW: 'subscribe:news:*' },
+    ...{ FANFARE_BLOB_URL: 'https://bucket.example/b', AWS_ACCESS_KEY_ID: 'a' },
+    ...{ AWS_SECRET_ACCESS_KEY: 'b', FANFARE_STATE: 's=1/1h', FANFARE_MESSAGES_RATE: '9/min' },
   };
-  /** @type {Record<string, string>} */
-  const texts = {};
-  const first = loadConfig(env, recordInto(texts));
+  const texts = Object.fromEntries(paths.map((path) => [path, readFileSync(path, 'utf8')]));
+  const first = loadConfig(env);
   assert.deepEqual(first.faults, []);
   for (const path of paths) rmSync(path);
-  assert.deepEqual(loadConfig(env, readFrom(JSON.parse(JSON.stringify(texts)))), first);
+  const received = receivedConfig(JSON.parse(JSON.stringify(first.config)));
+  assert.deepEqual(received, first.config);
+  assert.ok(received.pusher?.byId.get('1') === received.pusher?.apps[0]);
+  assert.ok(received.webhooks?.covers('room.occupied', 'a') && received.webhooks.counts('~1:a'));
+  assert.ok(Object.isFrozen(received.pusher?.apps[0].history[0].value));
+  assert.deepEqual(loadConfig(env, readFrom(texts)), first, 'a primary of 0.2 sends texts');
 });

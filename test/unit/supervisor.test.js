@@ -25,7 +25,7 @@ function settingsOf(env) {
   const { FIXTURE: _, ...rest } = /** @type {Record<string, string>} */ (all);
   const { config, faults } = loadConfig(rest);
   if (!config) throw new Error(faults.join('; '));
-  return { config, env: all, certificate: null, texts: {} };
+  return { config, env: all, certificate: null };
 }
 
 /**

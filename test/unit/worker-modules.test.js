@@ -2,10 +2,12 @@
 // it need not have costs memory in each of them.
 
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, fork } from 'node:child_process';
+import { once } from 'node:events';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { EXIT } from '../../src/config/exit-codes.js';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -54,5 +56,23 @@ test('a worker with the default settings loads only the packages that it uses', 
   assert.deepEqual(
     parts.filter((part) => NEVER.test(part)),
     [],
+  );
+});
+
+test('a worker of a primary of 0.2 reads the settings, with the texts of the primary', async () => {
+  const env = { ...process.env, FANFARE_PUSHER_APPS: '/of/the/primary', NODE_UNIQUE_ID: '1' };
+  const worker = fork('src/main.js', ['worker'], { cwd: ROOT, env, silent: true });
+  let text = '';
+  worker.stderr?.on('data', (chunk) => (text += chunk));
+  const exited = once(worker, 'close');
+  await new Promise((resolve) =>
+    worker.on('message', (/** @type {any} */ { type }) => type === 'loaded' && resolve(undefined)),
+  );
+  const texts = { '/of/the/primary': '{}' };
+  worker.send({ type: 'start', slot: 0, relayPath: '', certificate: null, texts });
+  assert.deepEqual(await exited, [EXIT.config, null]);
+  assert.match(
+    text,
+    /FANFARE_PUSHER_APPS: \/of\/the\/primary: an object, not a JSON array of apps/,
   );
 });
