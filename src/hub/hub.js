@@ -219,8 +219,8 @@ export class Hub {
     if (room.sync !== null && offset > 0) return room.sync.arrive(publication, offset, epoch);
     if (room.members.length === 0 || !isPublication(publication))
       return this.#unsent(room, publication);
-    if (room.users?.lists != null && kindOf(publication) === KIND.PRESENCE)
-      room.users.lists.onEvent(publication);
+    if (room.users !== null && kindOf(publication) === KIND.PRESENCE)
+      publication = room.users.arrive(publication, this.outbox.isFull(room));
     if (room.isState && kindOf(publication) === KIND.MESSAGE) return this.#malformed(name);
     this.outbox.push(
       room,

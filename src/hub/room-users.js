@@ -9,6 +9,14 @@ import { UserLists } from './user-lists.js';
 
 /** @typedef {Pick<Presence, 'join'|'leave'|'recorded'|'read'>} PresenceStore */
 
+/**
+ * A list that follows the room's events (roster.js).
+ * @typedef {object} Follower
+ * @property {(publication: Buffer) => Buffer} arrive takes an event of kind PRESENCE; returns what
+ *   goes to the outbox
+ * @property {() => void} doubt an event was lost
+ */
+
 export class PresenceTracker {
   /**
    * @param {object} parts @param {PresenceStore} parts.presence
@@ -62,6 +70,32 @@ export class RoomUsers {
     this.connections = new Map();
     /** Null: no client has asked for the list yet. @type {UserLists|null} */
     this.lists = null;
+    /** The list that members follow; null: none does. @type {Follower|null} */
+    this.roster = null;
+  }
+
+  /** @param {Follower|null} roster null: nobody follows the list any more */
+  follow(roster) {
+    this.roster = roster;
+  }
+
+  /**
+   * Takes an event on its way to the outbox.
+   * @param {Buffer} publication of kind PRESENCE
+   * @param {boolean} isFull will the outbox drop it? @returns {Buffer} for the outbox
+   */
+  arrive(publication, isFull) {
+    this.lists?.onEvent(publication);
+    const { roster } = this;
+    if (roster === null) return publication;
+    if (!isFull) return roster.arrive(publication);
+    this.doubt();
+    return publication;
+  }
+
+  /** Events may be missing. */
+  doubt() {
+    this.roster?.doubt();
   }
 
   /** Reads the users for the answer to a client. */

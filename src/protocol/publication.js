@@ -81,10 +81,28 @@ function announcement(tag) {
   return encodePublication(KIND.PRESENCE, 0, tag, '', Buffer.alloc(0), 0, 0);
 }
 
+/** Flag of the tag of a PRESENCE publication. Brokers never carry it. */
+const ROSTER_CHANGE = 4;
+
 /** @param {Buffer} publication of kind PRESENCE @returns {'join'|'leave'|'count'} */
 export function eventOf(publication) {
-  const tag = tagOf(publication);
-  return tag === 1 ? 'join' : tag === 2 ? 'leave' : 'count';
+  const event = tagOf(publication) & ~ROSTER_CHANGE;
+  return event === 1 ? 'join' : event === 2 ? 'leave' : 'count';
+}
+
+/**
+ * The event changes the room's roster (hub/roster.js), so clients that follow the roster get it.
+ * @param {Buffer} publication of kind PRESENCE @returns {Buffer} a copy
+ */
+export function asRosterChange(publication) {
+  const copy = Buffer.from(publication);
+  copy.writeUInt32BE(tagOf(publication) | ROSTER_CHANGE, 7);
+  return copy;
+}
+
+/** @param {Buffer} publication of any kind */
+export function isRosterChange(publication) {
+  return kindOf(publication) === KIND.PRESENCE && (tagOf(publication) & ROSTER_CHANGE) !== 0;
 }
 
 /**

@@ -8,7 +8,8 @@
 //
 // Presence events have no position, so a lost subscription loses them unnoticed. So members of
 // rooms with presence get the withdrawal after each loss, announced or not: it asks them to read
-// the list again. To compare lists, a worker would have to keep those of all rooms in memory.
+// the list again. To compare lists, a worker would have to keep those of all rooms in memory. Rooms
+// whose list it does keep (hub/roster.js) read it again.
 
 const GRACE_MS = 1000;
 
@@ -66,6 +67,7 @@ export class OutageNotice {
     this.isUp = state === 'up';
     clearTimeout(this.timer);
     if (!this.isUp) this.hasGap = true;
+    else for (const { users } of this.hub.rooms.values()) users?.doubt();
     if (state === 'degraded') this.timer = setTimeout(() => this.#turn(true), this.graceMs).unref();
     this.scheduler.onState(state);
   }
@@ -73,7 +75,12 @@ export class OutageNotice {
   /** @param {readonly string[]} rooms that may have missed publications */
   onLost(rooms) {
     this.scheduler.onLost(rooms);
-    for (const room of rooms) if (this.hub.rooms.get(room)?.users) this.lostRooms.add(room);
+    for (const room of rooms) {
+      const users = this.hub.rooms.get(room)?.users;
+      if (!users) continue;
+      users.doubt();
+      this.lostRooms.add(room);
+    }
     // Losses come in bursts: the rooms of a node, or publications of an unknown version.
     if (this.lostRooms.size > 0)
       this.lostTimer ??= setTimeout(() => this.#tellLost(), this.graceMs).unref();

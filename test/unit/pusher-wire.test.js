@@ -1,4 +1,4 @@
-// pusher-wire.test.js: messages, frames, closes and views of presence of the Pusher door.
+// pusher-wire.test.js: messages, frames, closes and presence channels of the Pusher door.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -26,6 +26,7 @@ import { CLOSES } from '../../src/protocol/codes.js';
 import { frameEnd, publicationFrames, readHeader, roomPrefix } from '../../src/protocol/frame.js';
 import {
   ANNOUNCEMENTS,
+  asRosterChange,
   encodePublication,
   isPublication,
   KIND,
@@ -223,12 +224,9 @@ function presence(event, member) {
 }
 
 /** @param {string} room @param {Buffer[]} publications */
-function encode(room, publications, onMember = readOnMember) {
-  return new PusherFrames(onMember).encode(roomPrefix(room), publications);
+function encode(room, publications) {
+  return new PusherFrames().encode(roomPrefix(room), publications);
 }
-
-/** @type {import('../../src/doors/pusher/frames.js').OnMember} */
-const readOnMember = (_room, _event, member) => readMember(member);
 
 test('a frame is the channel and the payload', () => {
   const position = withPosition(
@@ -272,16 +270,27 @@ test('every event and text reaches a client unchanged, in frames of each size', 
 });
 
 test('members that come and go: ids keep their type', () => {
-  const frames = encode('~123:presence-a', [
+  const changes = [
     presence('join', '{"user":"2","info":{"n":1},"user_id":2}'),
     presence('leave', '{"user":"2","info":{"n":1},"user_id":2}'),
     presence('join', '{"user":"x"}'),
-  ]);
+  ].map(asRosterChange);
+  const frames = encode('~123:presence-a', changes);
   assert.deepEqual(textsOf(frames), [
     '{"channel":"presence-a","event":"pusher_internal:member_added","data":"{\\"user_id\\":2,\\"user_info\\":{\\"n\\":1}}"}',
     '{"channel":"presence-a","event":"pusher_internal:member_removed","data":"{\\"user_id\\":2}"}',
     '{"channel":"presence-a","event":"pusher_internal:member_added","data":"{\\"user_id\\":\\"x\\",\\"user_info\\":{}}"}',
   ]);
+  assert.deepEqual(encode('~123:presence-a', changes), frames, 'encoding changes nothing');
+  const [join] = changes;
+  assert.deepEqual(
+    publicationFrames(roomPrefix('a'), [join]),
+    publicationFrames(roomPrefix('a'), [
+      presence('join', '{"user":"2","info":{"n":1},"user_id":2}'),
+    ]),
+    'native clients get the event as it came',
+  );
+  assert.equal(isPublication(join), false, 'no broker carries the mark');
 });
 
 test('a count reaches clients as subscription_count', () => {
@@ -297,15 +306,14 @@ test('a count reaches clients as subscription_count', () => {
 });
 
 test('what clients are not told is an empty pong among others, and nothing alone', () => {
-  const silent = () => null;
   const join = presence('join', '{"user":"2"}');
   const event = message(encodePayload('a', ''));
-  assert.deepEqual(textsOf(encode('~1:presence-a', [join, event, join], silent)), [
+  assert.deepEqual(textsOf(encode('~1:presence-a', [join, event, join])), [
     '',
     '{"channel":"presence-a","event":"a","data":""}',
     '',
   ]);
-  assert.equal(encode('~1:presence-a', [join, join], silent).length, 0);
+  assert.equal(encode('~1:presence-a', [join, join]).length, 0);
   const broadcast = encodePublication(KIND.BROADCAST, 0, 0, '', Buffer.from('1'), 0, 1);
   assert.equal(encode('*', [broadcast]).length, 0);
   assert.equal(encode('chat:1', [event]).length, 0, 'a native room that no channel has');
@@ -432,11 +440,16 @@ function openChannel(push) {
   /** @type {import('../../src/hub/hub.js').RoomRequest[]} */
   const joins = [];
   const here = new Set();
+  /** @type {import('../../src/hub/room-users.js').Follower|null} */
+  let roster = null;
   const users = {
+    follow(/** @type {typeof roster} */ follower) {
+      roster = follower;
+    },
     isHere: (/** @type {string} */ user) => here.has(user),
     join: (/** @type {Connection} */ _connection, /** @type {string} */ user) => here.add(user),
   };
-  const room = { users, flight: null, watch() {}, has: () => false };
+  const room = { users, flight: null, waiting: [], watch() {}, has: () => false };
   const hub = {
     openRoom: () => room,
     announce() {},
@@ -445,22 +458,22 @@ function openChannel(push) {
       /** @type {string} */ _name,
       /** @type {any} */ one,
     ) => void joins.push(one),
+    listUsers: async () => ({ attended: () => ({ count: 0, members: [] }), release() {} }),
   };
-  const tracker = { read: async () => ({ count: 0, members: [] }) };
-  const presence = new Presence(/** @type {any} */ ({ hub, tracker, presenceLine: { push } }));
+  const channels = new Presence(/** @type {any} */ ({ hub, presenceLine: { push } }));
   const member = '{"user":"ann"}';
   /** @type {string[]} */
   const answered = [];
   const subscribe = (/** @type {string} */ name, connection = newConnection()) =>
-    presence.subscribe({
+    channels.subscribe({
       connection,
       ...{ room: 'presence-cache-a', user: 'ann', info: null, max: 10, last: 1 },
       member: Buffer.from(member),
       onJoined: () => void answered.push(name),
       onRefused: assert.fail,
     });
-  const appear = () => presence.onMember('presence-cache-a', 'join', member);
-  return { joins, presence, subscribe, answered, appear };
+  const appear = () => void roster?.arrive(presence('join', member));
+  return { joins, channels, subscribe, answered, appear };
 }
 
 const newConnection = () => new Connection(new FakeTransport(), '');
@@ -468,7 +481,7 @@ const newConnection = () => new Connection(new FakeTransport(), '');
 test('a subscription is answered while another of its user reads history', async () => {
   const { joins, subscribe, answered, appear } = openChannel((item) => item());
   const first = subscribe('first');
-  joins[0].onJoined(null); // the view's own
+  joins[0].onJoined(null); // the channel's own
   await new Promise(setImmediate);
   appear();
   await new Promise(setImmediate);
@@ -482,16 +495,16 @@ test('a subscription is answered while another of its user reads history', async
 test('lists of members wait for their share of a turn, and who leaves meanwhile gets none', async () => {
   /** @type {(() => void)[]} */
   const line = [];
-  const { joins, presence, subscribe, answered, appear } = openChannel((item) => line.push(item));
+  const { joins, channels, subscribe, answered, appear } = openChannel((item) => line.push(item));
   subscribe('first');
   const leaving = newConnection();
   subscribe('leaving', leaving);
-  joins[0].onJoined(null); // the view's own
+  joins[0].onJoined(null); // the channel's own
   await new Promise(setImmediate);
   appear();
   await new Promise(setImmediate);
   assert.equal(joins.length, 1, 'nobody has entered yet');
-  presence.left('presence-cache-a', leaving);
+  channels.left('presence-cache-a', leaving);
   assert.equal(line.length, 2);
   for (const item of line) item();
   for (const { onJoined } of joins.slice(1)) onJoined(null);
@@ -499,10 +512,10 @@ test('lists of members wait for their share of a turn, and who leaves meanwhile 
 });
 
 test('a watch list that cannot be read is reported, because its client never asks again', () => {
-  const { joins, presence } = openChannel((item) => item());
+  const { joins, channels } = openChannel((item) => item());
   /** @type {Connection[]} */
   const reported = [];
-  const lists = new Watchlists(presence, (one) => reported.push(one));
+  const lists = new Watchlists(channels, (one) => reported.push(one));
   const connection = newConnection();
   const client = { app: { id: '1' }, user: { id: 'ann', info: null, watchlist: ['ben'] } };
   lists.begin(connection, /** @type {any} */ (client));

@@ -11,6 +11,7 @@
 import { headerBytes, roomOf, writeHeader } from '../../protocol/frame.js';
 import {
   eventOf,
+  isRosterChange,
   isTransient,
   KIND,
   kindOf,
@@ -134,15 +135,7 @@ function countText(count) {
 }
 
 /**
- * An event of presence in a room, for the members of this worker.
- * @callback OnMember
- * @param {string} room @param {'join'|'leave'} event @param {string} member JSON of presence
- * @returns {ShownMember|null} null: clients are not told
- */
-
-/**
  * @typedef {object} Head
- * @property {string} room
  * @property {Buffer} channel `{"channel":C,`
  * @property {boolean} isOwn only this door publishes to the room
  */
@@ -158,12 +151,8 @@ export class PusherFrames {
   /** By native prefix, which each room has once. @type {WeakMap<Buffer, Head|null>} */
   #heads = new WeakMap();
 
-  /**
-   * @param {OnMember} onMember called once for each presence event, in order
-   * @param {boolean} [hasNatives] may tokens or API keys of an app publish to its rooms?
-   */
-  constructor(onMember, hasNatives = false) {
-    this.onMember = onMember;
+  /** @param {boolean} [hasNatives] may tokens or API keys of an app publish to its rooms? */
+  constructor(hasNatives = false) {
     this.hasNatives = hasNatives;
   }
 
@@ -206,12 +195,12 @@ export class PusherFrames {
    * @param {Head} head @param {Buffer} publication
    * @returns {Buffer|null} the frame after `{"channel":C,`; null: not for clients
    */
-  #textOf({ room, isOwn }, publication) {
+  #textOf({ isOwn }, publication) {
     const kind = kindOf(publication);
     if (kind === KIND.PRESENCE) {
       const event = eventOf(publication);
       if (event === 'count') return Buffer.from(countText(payloadText(publication)));
-      const member = this.onMember(room, event, payloadText(publication));
+      const member = isRosterChange(publication) ? readMember(payloadText(publication)) : null;
       return member === null ? null : Buffer.from(memberText(event, member));
     }
     if (kind !== KIND.MESSAGE && kind !== KIND.POSITIONED) return null;
@@ -230,7 +219,6 @@ export class PusherFrames {
       channel === null
         ? null
         : {
-            room,
             channel: Buffer.from(`{"channel":${JSON.stringify(channel)},`),
             isOwn: appIdOf(room) !== null && !this.hasNatives,
           };

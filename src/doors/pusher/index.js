@@ -23,7 +23,7 @@ export function createDoor(services) {
   const api = new PusherApi(services);
   const { presenceLine } = services.commands.pendingReads;
   const presence = new Presence({ ...services, presenceLine });
-  const frames = new PusherFrames(presence.onMember, hasNatives);
+  const frames = new PusherFrames(hasNatives);
   registerFormat(FORMAT.PUSHER, {
     encode: frames.encode.bind(frames),
     endOf: frameEnd,

@@ -1,35 +1,31 @@
-// presence.js: the members of presence channels, as clients of this worker know them.
+// presence.js: the subscribers of presence channels on this worker.
 //
 // A Pusher client gets the list of members when it subscribes, then each change, and never asks
-// again. So each room has one view on this worker, which all events pass on their way to the
-// sockets. A view drops events that clients know already. A subscriber gets the view as its list,
-// between two flushes. So list and events match, without a record per client:
+// again. The list is the roster of the channel's room (hub/roster.js):
 //
-//   subscribe -> announced -> [view is read] -> user joins presence -> event reaches the view
-//             -> subscription_succeeded with the view's members, and member of the room
+//   subscribe -> announced -> [roster is read] -> user joins presence -> event reaches the roster
+//             -> subscription_succeeded with the roster, and member of the room
 //
-// If the user is already in the view through another worker, the user still joins presence here
+// If the user is already in the roster through another worker, the user still joins presence here
 // before the success. Otherwise the other worker could announce a leave while the user is here.
 //
 // Each list is as long as the room, so sending the lists has a share of each turn. Later commands
 // of their clients wait.
 //
-// The view is itself a member of the room, without a client: it keeps the room open, and each flush
-// is encoded for it. It is read from the store when it opens, and again when events may have been
-// lost. Clients then get the difference.
+// The channel is itself a member of the room, without a client, which keeps the room open.
 
 import { Clientless } from '../../hub/clientless.js';
 import { Connection } from '../../hub/connection.js';
+import { Roster } from '../../hub/roster.js';
 import { FORMAT } from '../../protocol/format.js';
 import { appIdOf, channelOf } from './channels.js';
 import { memberEventText, membersData, readMember } from './frames.js';
 
-/** If a user's own join event takes longer, the view is read again. */
+/** If a user's own join event takes longer, the roster is read again. */
 const MAX_WAIT_MS = 5000;
-/** Views read again in one second. */
+/** Rosters read again in one second. */
 const MAX_READS_PER_SWEEP = 100;
 
-/** @import { Room } from '../../hub/room.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { ShownMember } from './frames.js' */
 
@@ -48,8 +44,6 @@ const MAX_READS_PER_SWEEP = 100;
 
 /** @typedef {{subscription: Subscription, settle: () => void}} Pending */
 
-/** @typedef {{event: 'join'|'leave', member: ShownMember}} Change */
-
 /**
  * Null: the broker is unavailable, and no further call comes.
  * @typedef {(isOccupied: boolean|null) => void} RoomListener
@@ -59,24 +53,17 @@ const MAX_READS_PER_SWEEP = 100;
  * @typedef {{hub: import('../../hub/hub.js').Hub,
  *   tracker: import('../../hub/room-users.js').Tracker,
  *   broker: import('../contract.js').DoorServices['broker'],
- *   counters: import('../../observability/counters.js').Counters,
- *   presenceLine: import('../../worker/turn.js').Line<() => void>}} ViewParts
+ *   presenceLine: import('../../worker/turn.js').Line<() => void>}} PresenceParts
  */
 
 export class Presence {
-  /** By room. @type {Map<string, RoomView>} */
-  #views = new Map();
-  /** The outbox's count of dropped publications at the last sweep. */
-  #overflowed = 0;
-  #wasUp = true;
+  /** By room. @type {Map<string, PresenceChannel>} */
+  #channels = new Map();
 
-  /** @param {ViewParts} parts */
+  /** @param {PresenceParts} parts */
   constructor(parts) {
     this.parts = parts;
   }
-
-  /** @type {import('./frames.js').OnMember} */
-  onMember = (room, event, text) => this.#views.get(room)?.onEvent(event, text) ?? null;
 
   /**
    * @param {Subscription} subscription
@@ -89,7 +76,7 @@ export class Presence {
 
   /** A connection leaves a room, or has left it. @param {string} room @param {Connection} connection */
   left(room, connection) {
-    this.#views.get(room)?.left(connection);
+    this.#channels.get(room)?.left(connection);
   }
 
   /**
@@ -102,73 +89,66 @@ export class Presence {
 
   /** @param {string} room @param {RoomListener} listener */
   unwatch(room, listener) {
-    this.#views.get(room)?.unwatch(listener);
+    this.#channels.get(room)?.unwatch(listener);
   }
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
-    const { broker, counters } = this.parts;
-    const isUp = broker.state === 'up';
-    // Events are lost while the broker is unavailable, and when the outbox overflows.
-    const mayHaveLost = (isUp && !this.#wasUp) || counters.overflowed !== this.#overflowed;
-    this.#wasUp = isUp;
-    this.#overflowed = counters.overflowed;
-    let reads = MAX_READS_PER_SWEEP;
-    for (const view of this.#views.values()) {
-      if (mayHaveLost) view.doubt();
-      if (view.sweep(nowMs, isUp && reads > 0)) reads--;
-    }
+    let reads = this.parts.broker.state === 'up' ? MAX_READS_PER_SWEEP : 0;
+    for (const channel of this.#channels.values()) if (channel.sweep(nowMs, reads > 0)) reads--;
   }
 
-  /** @param {string} room @returns {RoomView} */
+  /** @param {string} room @returns {PresenceChannel} */
   #open(room) {
-    const open = this.#views.get(room);
+    const open = this.#channels.get(room);
     if (open !== undefined) return open;
-    const view = new RoomView(this.parts, room, () => {
-      if (this.#views.get(room) === view) this.#views.delete(room);
+    const channel = new PresenceChannel(this.parts, room, () => {
+      if (this.#channels.get(room) === channel) this.#channels.delete(room);
     });
-    this.#views.set(room, view);
-    view.open();
-    return view;
+    this.#channels.set(room, channel);
+    channel.open();
+    return channel;
   }
 }
 
-class RoomView extends Clientless {
-  /** What clients know, by user. @type {Map<string, ShownMember>} */
-  #members = new Map();
-  /** Events since a read began; null: no read. @type {Change[]|null} */
-  #changes = null;
-  #isRead = false;
-  #isDoubtful = false;
+class PresenceChannel extends Clientless {
   #isClosed = false;
   /** Subscribers that have the list. @type {Set<Connection>} */
   #told = new Set();
   /** @type {Map<Connection, Pending>} */
   #pending = new Map();
   /**
-   * By user: subscribers whose user is not in the view yet, or not recorded for this worker.
+   * By user: subscribers whose user is not in the roster yet, or not recorded for this worker.
    * @type {Map<string, Set<Pending>>}
    */
   #arriving = new Map();
   #arrivingSinceMs = 0;
   /** @type {Set<RoomListener>} */
   #listeners = new Set();
-  /** @type {Room|null} */
-  #room = null;
+  #room;
+  #roster;
 
-  /** @param {ViewParts} parts @param {string} name of the room @param {() => void} onClosed */
+  /** @param {PresenceParts} parts @param {string} name of the room @param {() => void} onClosed */
   constructor(parts, name, onClosed) {
     super(FORMAT.PUSHER);
     this.parts = parts;
     this.name = name;
     this.onClosed = onClosed;
     this.connection = new Connection(this, '');
+    const { hub } = parts;
+    this.#room = hub.openRoom(name);
+    this.#room.watch(1);
+    this.#roster = new Roster({
+      hub,
+      room: this.#room,
+      decode: readMember,
+      onChange: (event, member) => this.#changed(event, member),
+      onCorrected: (event, member) => this.#correct(event, member),
+    });
   }
 
   open() {
     const { hub } = this.parts;
-    this.#room = hub.openRoom(this.name);
-    this.#room.watch(1);
     hub.join(this.connection, this.name, {
       since: null,
       onJoined: () => this.#read(),
@@ -187,7 +167,7 @@ class RoomView extends Clientless {
     });
     const pending = { subscription, settle };
     this.#pending.set(connection, pending);
-    if (this.#isRead) this.#admit(pending);
+    if (this.#roster.isRead) this.#admit(pending);
     return this.#pending.has(connection) ? answered : null;
   }
 
@@ -202,7 +182,7 @@ class RoomView extends Clientless {
   /** @param {RoomListener} listener */
   watch(listener) {
     this.#listeners.add(listener);
-    if (this.#isRead) listener(this.#members.size > 0);
+    if (this.#roster.isRead) listener(this.#roster.size > 0);
   }
 
   /** @param {RoomListener} listener */
@@ -211,119 +191,50 @@ class RoomView extends Clientless {
     this.#closeIfUnused();
   }
 
-  /** Reads the view again, because events may be missing. */
-  doubt() {
-    this.#isDoubtful = true;
-  }
-
   /** @param {number} nowMs @param {boolean} mayRead @returns {boolean} true: it is read again */
   sweep(nowMs, mayRead) {
     // The application may have removed a subscriber from a room that native clients share.
-    const room = /** @type {Room} */ (this.#room);
+    const room = this.#room;
     if (appIdOf(this.name) === null)
       for (const connection of this.#told) if (!room.has(connection)) this.left(connection);
     if (this.#arriving.size === 0) this.#arrivingSinceMs = nowMs;
-    else if (nowMs - this.#arrivingSinceMs > MAX_WAIT_MS) this.doubt();
-    if (!mayRead || !this.#isDoubtful || !this.#isRead || this.#changes !== null) return false;
-    this.#isDoubtful = false;
+    else if (nowMs - this.#arrivingSinceMs > MAX_WAIT_MS) this.#roster.doubt();
+    const { isDoubtful, isRead, isReading } = this.#roster;
+    if (!mayRead || !isDoubtful || !isRead || isReading) return false;
     this.#arrivingSinceMs = nowMs;
     this.#read();
     return true;
   }
 
-  /**
-   * @param {'join'|'leave'} event about to be encoded @param {string} text JSON of the member
-   * @returns {ShownMember|null} null: subscribers know already
-   */
-  onEvent(event, text) {
-    const member = readMember(text);
-    if (member === null) return null;
-    this.#changes?.push({ event, member });
-    return this.#isRead ? this.#apply(event, member) : null;
-  }
-
-  /** @param {'join'|'leave'} event @param {ShownMember} member @returns {ShownMember|null} */
-  #apply(event, member) {
-    const { user } = member;
-    const known = this.#members.get(user);
-    if (event === 'leave') {
-      // The user is on this worker, so the event is old.
-      if (known === undefined || this.#isHere(user)) return null;
-      this.#members.delete(user);
+  async #read() {
+    if (this.#isClosed) return;
+    const isFirst = !this.#roster.isRead;
+    const result = await this.#roster.read();
+    if (this.#isClosed) return;
+    if (result === 'large') this.#refuseAll('full');
+    else if (!isFirst) return;
+    else if (result === 'unavailable') this.#fail();
+    else {
       this.#report();
-      return known;
+      for (const pending of this.#pending.values()) this.#admit(pending);
     }
-    if (known !== undefined) return null;
-    this.#members.set(user, member);
-    this.#report();
-    // Later, because the current flush would write to the new member, too.
-    if (this.#arriving.has(user)) queueMicrotask(() => this.#arrive(user));
-    return member;
   }
 
-  /** @param {string} user */
-  #isHere(user) {
-    return this.#room?.users?.isHere(user) ?? false;
+  /** @param {'join'|'leave'} event @param {ShownMember} member */
+  #changed(event, { user }) {
+    this.#report();
+    if (event === 'join' && this.#arriving.has(user)) this.#arrive(user);
   }
 
   #report() {
-    const isOccupied = this.#members.size > 0;
+    const isOccupied = this.#roster.size > 0;
     for (const listener of this.#listeners) listener(isOccupied);
   }
 
-  async #read() {
-    if (this.#isClosed) return;
-    /** @type {Change[]} */
-    const changes = [];
-    this.#changes = changes;
-    /** @type {Buffer[]|null} */
-    let read;
-    try {
-      ({ members: read } = await this.parts.tracker.read(this.name));
-    } catch {
-      this.#changes = null;
-      if (this.#isRead) this.doubt();
-      else this.#fail();
-      return;
-    }
-    this.#changes = null;
-    if (this.#isClosed) return;
-    if (read === null) return this.#refuseAll('full');
-    /** @type {Map<string, ShownMember>} */
-    const found = new Map();
-    for (const text of read) {
-      const member = readMember(text.toString());
-      if (member !== null) found.set(member.user, member);
-    }
-    for (const { event, member } of changes) {
-      if (event === 'join') found.set(member.user, member);
-      else found.delete(member.user);
-    }
-    if (this.#isRead) this.#correct(found);
-    else this.#begin(found);
-  }
-
-  /** @param {Map<string, ShownMember>} found */
-  #begin(found) {
-    this.#members = found;
-    this.#isRead = true;
-    this.#report();
-    for (const pending of this.#pending.values()) this.#admit(pending);
-  }
-
-  /** Sends subscribers what the events missed. @param {Map<string, ShownMember>} found */
-  #correct(found) {
-    // In the middle of a flush, only some subscribers have its events.
-    if (this.#room?.flight != null) return this.doubt();
-    for (const [user, member] of this.#members)
-      if (!found.has(user)) this.#tell('leave', this.#apply('leave', member));
-    for (const member of found.values()) this.#tell('join', this.#apply('join', member));
-  }
-
-  /** @param {'join'|'leave'} event @param {ShownMember|null} member null: known already */
-  #tell(event, member) {
+  /** Sends subscribers what the events missed. @param {'join'|'leave'} event @param {ShownMember} member */
+  #correct(event, member) {
     const channel = channelOf(this.name);
-    if (member === null || channel === null) return;
+    if (channel === null) return;
     const text = memberEventText(channel, event, member);
     for (const connection of this.#told) connection.send(text);
   }
@@ -331,11 +242,11 @@ class RoomView extends Clientless {
   /** @param {Pending} pending */
   #admit(pending) {
     const { connection, user, info, member, max } = pending.subscription;
-    const isShown = this.#members.has(user);
+    const isShown = this.#roster.has(user);
     const others = this.#arriving.get(user);
     if (!isShown && others === undefined && this.#isFull(max)) return this.#refuse(pending, 'full');
-    const wasHere = this.#isHere(user);
-    this.#room?.users?.join(connection, user, info, member);
+    const wasHere = this.#roster.isHere(user);
+    this.#room.users?.join(connection, user, info, member);
     if (others !== undefined) others.add(pending);
     else if (isShown && wasHere) this.#complete(pending);
     else {
@@ -346,20 +257,20 @@ class RoomView extends Clientless {
 
   /** @param {number} max members of the channel */
   #isFull(max) {
-    let free = max - this.#members.size;
+    let free = max - this.#roster.size;
     if (this.#arriving.size < free) return false;
-    for (const user of this.#arriving.keys()) if (!this.#members.has(user)) free--;
+    for (const user of this.#arriving.keys()) if (!this.#roster.has(user)) free--;
     return free <= 0;
   }
 
-  /** @param {string} user in the view through another worker */
+  /** @param {string} user in the roster through another worker */
   async #arriveRecorded(user) {
     await this.parts.tracker.recorded(this.name);
-    // If the user left the view meanwhile, the user's own join event follows.
-    if (this.#members.has(user)) this.#arrive(user);
+    // If the user left the roster meanwhile, the user's own join event follows.
+    if (this.#roster.has(user)) this.#arrive(user);
   }
 
-  /** @param {string} user in the view, and recorded for this worker */
+  /** @param {string} user in the roster, and recorded for this worker */
   #arrive(user) {
     const arriving = this.#arriving.get(user) ?? [];
     // A join may wait for a read. Subscribers that arrive meanwhile are completed separately.
@@ -367,7 +278,10 @@ class RoomView extends Clientless {
     for (const pending of arriving) this.#complete(pending);
   }
 
-  /** @param {Pending} pending whose user is in the view */
+  /**
+   * Enters in a later turn, because the event of its user is not in the outbox yet.
+   * @param {Pending} pending whose user is in the roster
+   */
   #complete(pending) {
     const { address } = pending.subscription.connection;
     this.parts.presenceLine.push(() => this.#enter(pending), address);
@@ -375,27 +289,22 @@ class RoomView extends Clientless {
 
   /** @param {Pending} pending */
   #enter(pending) {
-    const { connection, last, onJoined } = pending.subscription;
+    const { connection, user, last, onJoined } = pending.subscription;
     if (this.#isClosed || !connection.isOpen) return;
     if (this.#pending.get(connection) !== pending) return; // it has left meanwhile
-    this.#encodeFlight();
+    // Its list must have its own user, and the event of that user must not follow.
+    if (this.#roster.isWaiting(user)) return this.#complete(pending);
     this.parts.hub.join(connection, this.name, {
       since: null,
       last,
       hasOwn: true,
       onJoined: (joined) => {
-        this.#encodeFlight();
         this.#settle(pending);
         this.#told.add(connection);
-        onJoined(membersData(this.#members.values()), joined);
+        onJoined(membersData(this.#roster.forNewMember()), joined);
       },
       onRefused: () => this.#refuse(pending, 'unavailable'),
     });
-  }
-
-  /** A flush that has yielded skips new members, so their list must include its events. */
-  #encodeFlight() {
-    this.#room?.flight?.framesFor(this);
   }
 
   /** @param {Pending} pending @param {'full'|'unavailable'} reason */
@@ -439,7 +348,8 @@ class RoomView extends Clientless {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.connection.markClosed();
-    const room = /** @type {Room} */ (this.#room);
+    this.#roster.close();
+    const room = this.#room;
     room.watch(-1);
     if (room.has(this.connection)) this.parts.hub.leave(this.connection, room);
     this.onClosed();
