@@ -84,7 +84,7 @@ async function deafWorker(t, relay, room) {
   socket.pause();
   const writer = new MessageWriter();
   writer.hello(4711);
-  writer.request(OP.SUBSCRIBE, 1, room);
+  writer.control({ type: 'subscribe', request: 1, room });
   writer.writeTo(socket);
   await until(() => relay.counters().rooms > before);
   return socket;
@@ -278,7 +278,7 @@ test(
     deaf.on('close', () => (isClosed = true));
     const writer = new MessageWriter();
     while (!isClosed && relay.counters().droppedLinks === 0) {
-      for (let i = 1; i <= 1000; i++) writer.request(OP.SYNC, i, '');
+      for (let i = 1; i <= 1000; i++) writer.number(OP.SYNC, i);
       writer.writeTo(deaf);
       await new Promise((resolve) => setImmediate(resolve));
     }

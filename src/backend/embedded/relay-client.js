@@ -225,9 +225,9 @@ export class RelayClient {
     // Also while the relay is unavailable: it may answer before the handshake's deadline.
     if (!this.isOpen) throw gone();
     if (this.requests.size + this.late.size >= MAX_REQUESTS) throw tooMany();
-    const request = this.#request(onLate);
-    this.out().acquire(request.id, key, cap, force);
-    return request.promise;
+    const { id, promise } = this.#request(onLate);
+    this.out().control({ type: 'acquire', request: id, key, cap, force });
+    return promise;
   }
 
   /** Sends a control message without an answer. @param {ToRelay} message */
@@ -237,15 +237,12 @@ export class RelayClient {
 
   /** @param {string} room */
   async subscribe(room) {
-    this.#check();
-    const request = this.#request();
-    this.out().request(OP.SUBSCRIBE, request.id, room);
-    await request.promise;
+    await this.#ask({ type: 'subscribe', request: 0, room });
   }
 
   /** @param {string} room */
   unsubscribe(room) {
-    if (this.isOpen) this.out().text(OP.UNSUBSCRIBE, room);
+    this.tell({ type: 'unsubscribe', room });
   }
 
   /**
@@ -320,16 +317,16 @@ export class RelayClient {
 
   /** @param {string} room @param {string} user @param {Buffer} member copied at once */
   enter(room, user, member) {
-    if (this.isOpen) this.out().enter(room, user, member);
+    this.tell({ type: 'enter', room, user, member: member.toString('base64') });
   }
 
   /** @param {string} room @param {string} user */
   exit(room, user) {
-    if (this.isOpen) this.out().exit(room, user);
+    this.tell({ type: 'exit', room, user });
   }
 
   exitAll() {
-    if (this.isOpen) this.out().control({ type: 'exit-all' });
+    this.tell({ type: 'exit-all' });
   }
 
   /**
@@ -338,7 +335,7 @@ export class RelayClient {
    * @param {string} key without a fingerprint; empty if there is none
    */
   recordMessage(room, { type, mark, fields }, key) {
-    if (this.isOpen) this.out().control({ type: 'record', room, kind: type, mark, fields, key });
+    this.tell({ type: 'record', room, kind: type, mark, fields, key });
   }
 
   /** Of all workers. @param {string} room */
@@ -384,13 +381,12 @@ export class RelayClient {
         continue;
       }
       this.isAsking = true;
-      const request = this.#request();
-      this.out().request(OP.WHO, request.id, room);
+      const answer = this.#ask({ type: 'who', request: 0, room });
       const next = () => {
         this.isAsking = false;
         this.#askNext();
       };
-      request.promise.then(({ body }) => ask.resolve(readMembers(body)), ask.reject).then(next);
+      answer.then(({ body }) => ask.resolve(readMembers(body)), ask.reject).then(next);
       return;
     }
   }
@@ -484,7 +480,7 @@ export class RelayClient {
     const { undecided } = this;
     this.undecided = [];
     const request = this.#request();
-    this.writer.request(OP.OUTCOMES, request.id, '');
+    this.writer.number(OP.OUTCOMES, request.id);
     request.promise.then(
       ({ body }) => {
         for (const [i, batch] of undecided.entries()) decide(batch, readPositionOf(body, i));
@@ -512,7 +508,7 @@ export class RelayClient {
     this.#report();
     if (sync !== null) {
       const request = this.#request();
-      this.writer.request(OP.SYNC, request.id, '');
+      this.writer.number(OP.SYNC, request.id);
       request.promise.then(() => sync.resolve(), sync.reject);
     }
     if (this.undecided.length > 0) this.#askOutcomes();
@@ -590,7 +586,7 @@ export class RelayClient {
     const { id, promise } = this.#request();
     const sentMs = performance.now();
     this.onProbe();
-    this.out().request(OP.SYNC, id, '');
+    this.out().number(OP.SYNC, id);
     promise
       .then(
         () => this.onRoundTrip((performance.now() - sentMs) / 1000),

@@ -40,14 +40,10 @@ import {
   makePublication,
   OP,
   RELAY_VERSION,
-  readAcquire,
   readBatchRoom,
   readControl,
-  readEnter,
-  readExit,
   readNumber,
   readOp,
-  readRequest,
   readText,
   setPosition,
 } from './relay-wire.js';
@@ -557,7 +553,6 @@ class Link {
 
   /** @param {Buffer} buffer @param {number} start @param {number} end */
   receive(buffer, start, end) {
-    const { relay } = this;
     const op = readOp(buffer, start);
     const at = start + HEAD_BYTES;
     switch (op) {
@@ -569,30 +564,12 @@ class Link {
         this.key = readText(buffer, at, end);
         return;
       case OP.OUTCOMES:
-        this.out().positions(readRequest(buffer, at, end).request, this.outcomes);
+        this.out().positions(readNumber(buffer, at), this.outcomes);
         this.outcomes = [];
         return;
       case OP.SYNC:
         // Messages are handled in order, so all earlier ones have been accepted.
-        this.out().reply(readRequest(buffer, at, end).request, true, 0);
-        return;
-      case OP.SUBSCRIBE: {
-        const { request, text } = readRequest(buffer, at, end);
-        relay.rooms.subscribe(text, this);
-        this.out().reply(request, true, 0);
-        return;
-      }
-      case OP.UNSUBSCRIBE:
-        relay.rooms.unsubscribe(readText(buffer, at, end), this);
-        return;
-      case OP.ACQUIRE: {
-        const { request, cap, force, address } = readAcquire(buffer, at, end);
-        const { admitted, connections } = relay.places.acquire(this.holder, address, cap, force);
-        this.out().reply(request, admitted, connections);
-        return;
-      }
-      case OP.RELEASE:
-        relay.places.release(this.holder, readText(buffer, at, end));
+        this.out().reply(readNumber(buffer, at), true, 0);
         return;
       case OP.CONTROL:
         this.#control(readControl(buffer, at, end));
@@ -601,25 +578,6 @@ class Link {
         this.#hello(readNumber(buffer, at));
         this.pid = end - at < 8 ? 0 : readNumber(buffer, at + 4);
         return;
-      case OP.ENTER: {
-        const { room, user, member } = readEnter(buffer, at, end);
-        if (room === EDGES_ROOM) relay.edges.join(this, user, member);
-        // Copied, because it is kept, and a slice would keep the whole chunk alive.
-        else relay.members.join(this, room, user, copyOf(member));
-        return;
-      }
-      case OP.EXIT: {
-        const { room, user } = readExit(buffer, at, end);
-        if (room === EDGES_ROOM) relay.edges.leave(this, user);
-        else relay.members.leave(this, room, user);
-        return;
-      }
-      case OP.WHO: {
-        const { request, text } = readRequest(buffer, at, end);
-        const { count, members } = relay.members.read(text);
-        this.out().members(request, count, members);
-        return;
-      }
       default:
         throw new MalformedMessage(`unknown message type: ${op}`);
     }
@@ -629,6 +587,41 @@ class Link {
   #control(message) {
     const { relay } = this;
     switch (message.type) {
+      case 'subscribe':
+        relay.rooms.subscribe(message.room, this);
+        this.out().reply(message.request, true, 0);
+        return;
+      case 'unsubscribe':
+        relay.rooms.unsubscribe(message.room, this);
+        return;
+      case 'acquire': {
+        const { key, cap, force, request } = message;
+        const { admitted, connections } = relay.places.acquire(this.holder, key, cap, force);
+        this.out().reply(request, admitted, connections);
+        return;
+      }
+      case 'release':
+        relay.places.release(this.holder, message.key);
+        return;
+      case 'enter': {
+        const { room, user } = message;
+        const member = Buffer.from(message.member, 'base64');
+        if (room === EDGES_ROOM) relay.edges.join(this, user, member);
+        // A copy, because it is kept.
+        else relay.members.join(this, room, user, copyOf(member));
+        return;
+      }
+      case 'exit': {
+        const { room, user } = message;
+        if (room === EDGES_ROOM) relay.edges.leave(this, user);
+        else relay.members.leave(this, room, user);
+        return;
+      }
+      case 'who': {
+        const { count, members } = relay.members.read(message.room);
+        this.out().members(message.request, count, members);
+        return;
+      }
       case 'connections':
         relay.connections += message.connections - this.connections;
         this.connections = message.connections;

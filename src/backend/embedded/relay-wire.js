@@ -9,13 +9,10 @@
 //
 //   worker -> relay                                   relay -> worker
 //   HELLO       u32 RELAY_VERSION, u32 pid            HELLO        u32 RELAY_VERSION
-//   SUBSCRIBE   u32 request, room                     REPLY        u32 request, u8 ok, u32 value
-//   UNSUBSCRIBE room                                  PUBLICATION  as PUBLISH or APPEND
-//   PUBLISH     u32 publications, room with its
+//   PUBLISH     u32 publications, room with its       PUBLICATION  as PUBLISH or APPEND
 //               length, batch
-//   SYNC        u32 request                           (its reply confirms every PUBLISH before it)
-//   ACQUIRE     u32 request, u32 cap, u8 force, address    reply: ok = admitted, value = connections of that address
-//   RELEASE     address
+//   SYNC        u32 request                           REPLY        u32 request, u8 ok, u32 value
+//               (its reply confirms every PUBLISH before it)
 //   CONTROL     JSON: one of CONTROLS                 CONTROL      JSON
 //
 // The length of a room is a u8. If that is 255, a u16 with the length follows.
@@ -30,19 +27,14 @@
 //   OUTCOMES    u32 request                           POSITIONS    u32 request, a position for each since the last
 //   CONTROL     read                                  PAGE         u32 request, position, u64 first offset,
 //                                                                  u8 flags, publications
+//   CONTROL     who                                   MEMBERS      u32 request, u32 count, u8 listed?,
+//                                                                  then for each: u32 length, bytes
 //   A position: protocol/position.js. CONFLICT, ACCEPTED and FULL below are special ones.
 //
 // In a PAGE the length (u32) of each publication comes before it. Flag 1 says that there are older
 // ones. In a room with state an APPEND has one publication, and a PAGE differs: the offset (u64) of
 // each publication comes before its length, and the floor replaces the first offset. Its flags are
 // 2 (the room has state), 4 (the state is whole) and 8 (more publications follow).
-//
-// Presence with the embedded broker:
-//   ENTER       room with its length, u16 user length, user, member
-//   EXIT        room with its length, user
-//   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
-//                                                                  then for each: u32 length, bytes
-//
 
 import { MODES } from '../../config/settings.js';
 import {
@@ -65,16 +57,12 @@ import { entriesIn, publicationsIn } from './histories.js';
  * The version of these messages, and of those in worker/control-messages.js. Raise it when you
  * change, remove or add one (docs/architecture/versions.md).
  */
-export const RELAY_VERSION = 6;
+export const RELAY_VERSION = 7;
 
 export const OP = Object.freeze({
   HELLO: 1,
-  SUBSCRIBE: 2,
-  UNSUBSCRIBE: 3,
   PUBLISH: 4,
   SYNC: 5,
-  ACQUIRE: 6,
-  RELEASE: 7,
   CONTROL: 8,
   KEY: 9,
   APPEND: 10,
@@ -83,28 +71,34 @@ export const OP = Object.freeze({
   PUBLICATION: 17,
   POSITIONS: 19,
   PAGE: 20,
-  ENTER: 32,
-  EXIT: 33,
-  WHO: 35,
   MEMBERS: 36,
 });
 
 /**
  * The rare messages, each `{type, ...fields}` in JSON, and the checks of their fields.
  *
- * An admitted ACQUIRE is a place of its address. Every second a worker reports how many it has
+ * `acquire` asks for a place of an address, user or app. Its reply says whether it is admitted, and
+ * how many connections the key has now. Every second a worker reports how many it has
  * (`held`). If the relay's count differs, it asks for all of them (`tell-places`) and corrects it.
  *
  * With Redis, a worker offers to carry reports between the relay and the other servers
  * (`volunteer`, `carry`, `report`; fleet-places.js). `name` is its session there: when the worker
  * dies, another one removes the session's users (`gone`).
  *
- * The relay answers `occupied` with MEMBERS, each `<room> <connections>`, and `read` with a PAGE.
- * It refuses these two, and answers all others, with a REPLY.
+ * A user of a room (`enter`) has a member in base64. The relay answers `who` with MEMBERS,
+ * `occupied` with MEMBERS, each `<room> <connections>`, and `read` with a PAGE. It refuses the last
+ * two, and answers all others, with a REPLY.
  * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}
  */
 const CONTROLS = Object.freeze({
   // worker -> relay
+  subscribe: { request: isCount, room: isText },
+  unsubscribe: { room: isText },
+  acquire: { request: isCount, key: isText, cap: isCount, force: isBoolean },
+  release: { key: isText },
+  enter: { room: isText, user: isText, member: isText },
+  exit: { room: isText, user: isText },
+  who: { request: isCount, room: isText },
   connections: { connections: isCount },
   count: { request: isCount },
   workers: { request: isCount },
@@ -146,7 +140,12 @@ const CHECKS = new Map(
 );
 
 /**
- * @typedef {{type: 'connections', connections: number} | {type: 'count', request: number}
+ * @typedef {{type: 'subscribe'|'who', request: number, room: string}
+ *   | {type: 'unsubscribe', room: string} | {type: 'release', key: string}
+ *   | {type: 'acquire', request: number, key: string, cap: number, force: boolean}
+ *   | {type: 'enter', room: string, user: string, member: string}
+ *   | {type: 'exit', room: string, user: string}
+ *   | {type: 'connections', connections: number} | {type: 'count', request: number}
  *   | {type: 'workers', request: number} | {type: 'held', held: number, asked: number}
  *   | {type: 'places', places: [address: string, places: Places][]}
  *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
@@ -256,7 +255,7 @@ export function readOp(buffer, start) {
   return buffer[start + LENGTH_BYTES];
 }
 
-/** The version in HELLO, the count in PUBLISH. @param {Buffer} buffer @param {number} at */
+/** HELLO: version. PUBLISH: count. SYNC, OUTCOMES: request. @param {Buffer} buffer @param {number} at */
 export function readNumber(buffer, at) {
   return buffer.readUInt32BE(at);
 }
@@ -331,24 +330,9 @@ function isRules(rules) {
   );
 }
 
-/** UNSUBSCRIBE, RELEASE, KEY. @param {Buffer} buffer @param {number} at @param {number} end */
+/** KEY. @param {Buffer} buffer @param {number} at @param {number} end */
 export function readText(buffer, at, end) {
   return buffer.toString('latin1', at, end);
-}
-
-/** SUBSCRIBE, SYNC, OUTCOMES, WHO. @param {Buffer} buffer @param {number} at @param {number} end */
-export function readRequest(buffer, at, end) {
-  return { request: buffer.readUInt32BE(at), text: buffer.toString('latin1', at + 4, end) };
-}
-
-/** @param {Buffer} buffer @param {number} at @param {number} end */
-export function readAcquire(buffer, at, end) {
-  return {
-    request: buffer.readUInt32BE(at),
-    cap: buffer.readUInt32BE(at + 4),
-    force: buffer[at + 8] === 1,
-    address: buffer.toString('latin1', at + 9, end),
-  };
 }
 
 /** A worker's places of one address. @typedef {{held: number, asked: number}} Places */
@@ -419,32 +403,6 @@ export function makePublication(buffer, at) {
 /** @param {Buffer} buffer @param {number} itemsAt the batch of an APPEND @param {Position} position */
 export function setPosition(buffer, itemsAt, { epoch, offset }) {
   writePosition(buffer, itemsAt + ITEM_HEAD_BYTES, epoch, offset);
-}
-
-/**
- * @param {Buffer} buffer @param {number} at @param {number} end @returns `member` is a slice
- * @throws {MalformedMessage} if the user is longer than the message
- */
-export function readEnter(buffer, at, end) {
-  const roomEnd = roomEndAt(buffer, at);
-  const userAt = roomEnd + 2;
-  const userEnd = userAt + (userAt <= end ? buffer.readUInt16BE(roomEnd) : 0);
-  if (!(userAt <= end && userEnd <= end))
-    throw new MalformedMessage('user longer than its message');
-  return {
-    room: readRoom(buffer, at, end),
-    user: buffer.toString('utf8', userAt, userEnd),
-    member: buffer.subarray(userEnd, end),
-  };
-}
-
-/**
- * @param {Buffer} buffer @param {number} at @param {number} end
- * @throws {MalformedMessage} if the room is longer than the message
- */
-export function readExit(buffer, at, end) {
-  const room = readRoom(buffer, at, end);
-  return { room, user: buffer.toString('utf8', roomEndAt(buffer, at), end) };
 }
 
 /** @param {Buffer} body @returns slices of it */
@@ -563,23 +521,6 @@ export class MessageWriter {
     this.slab.write(text, at, 'latin1');
   }
 
-  /** @param {number} op @param {number} request @param {string} text */
-  request(op, request, text) {
-    const at = this.#open(op, 4 + text.length);
-    this.slab.writeUInt32BE(request, at);
-    if (text.length > 0) this.slab.write(text, at + 4, 'latin1');
-  }
-
-  /** @param {number} request @param {string} address @param {number} cap @param {boolean} force */
-  acquire(request, address, cap, force) {
-    const at = this.#open(OP.ACQUIRE, 9 + address.length);
-    const { slab } = this;
-    slab.writeUInt32BE(request, at);
-    slab.writeUInt32BE(cap, at + 4);
-    slab[at + 8] = force ? 1 : 0;
-    slab.write(address, at + 9, 'latin1');
-  }
-
   /** @param {number} request @param {boolean} ok @param {number} value */
   reply(request, ok, value) {
     const at = this.#open(OP.REPLY, 9);
@@ -629,23 +570,6 @@ export class MessageWriter {
       this.runStart === this.runEnd &&
       this.at + bytes <= this.slab.length
     );
-  }
-
-  /** @param {string} room @param {string} user @param {Buffer} member copied */
-  enter(room, user, member) {
-    const userBytes = Buffer.byteLength(user);
-    const start = this.#open(OP.ENTER, roomBytes(room) + 2 + userBytes + member.length);
-    const { slab } = this;
-    const at = writeRoom(slab, start, room);
-    slab.writeUInt16BE(userBytes, at);
-    slab.write(user, at + 2);
-    member.copy(slab, at + 2 + userBytes);
-  }
-
-  /** @param {string} room @param {string} user */
-  exit(room, user) {
-    const at = this.#open(OP.EXIT, roomBytes(room) + Buffer.byteLength(user));
-    this.slab.write(user, writeRoom(this.slab, at, room));
   }
 
   /** @param {number} request @param {number} count @param {Buffer[]|null} members copied */

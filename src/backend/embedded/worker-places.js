@@ -2,7 +2,6 @@
 // (server-places.js), reports about those of all servers (fleet-places.js), and the name of its
 // session in Redis.
 
-import { OP } from './relay-wire.js';
 import { Tally } from './tally.js';
 
 /** @import { FleetRules, Places } from '../places.js' */
@@ -84,7 +83,7 @@ export class WorkerPlaces {
 
   /** @param {string} key */
   #giveBack(key) {
-    if (this.link.isOpen) this.link.out().text(OP.RELEASE, key);
+    this.link.tell({ type: 'release', key });
   }
 
   /**

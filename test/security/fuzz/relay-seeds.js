@@ -20,41 +20,41 @@ const REQUESTS = {
   hello: (w) => w.hello(7),
   'hello of another version': (w) => w.number(OP.HELLO, RELAY_VERSION + 1),
   subscribe: (w) => {
-    w.request(OP.SUBSCRIBE, 1, 'r.1');
-    w.text(OP.UNSUBSCRIBE, 'r.1');
+    w.control({ type: 'subscribe', request: 1, room: 'r.1' });
+    w.control({ type: 'unsubscribe', room: 'r.1' });
   },
   publish: (w) => {
-    w.request(OP.SUBSCRIBE, 1, 'r.1');
+    w.control({ type: 'subscribe', request: 1, room: 'r.1' });
     for (let i = 0; i < 2; i++) w.publication(OP.PUBLISH, 'r.1', MESSAGE);
-    w.request(OP.SYNC, 2, '');
+    w.number(OP.SYNC, 2);
   },
   'publish once': (w) => {
     for (let i = 0; i < 2; i++) {
       w.text(OP.KEY, `${KEY}fingerprint`);
       w.publication(OP.PUBLISH, 'r.1', MESSAGE, true);
     }
-    w.request(OP.OUTCOMES, 2, '');
+    w.number(OP.OUTCOMES, 2);
   },
   append: (w) => {
-    w.request(OP.SUBSCRIBE, 1, 'h.1');
+    w.control({ type: 'subscribe', request: 1, room: 'h.1' });
     for (let i = 0; i < 2; i++) w.publication(OP.APPEND, 'h.1', MESSAGE);
     w.text(OP.KEY, KEY);
     w.publication(OP.APPEND, 'h.1', MESSAGE, true);
-    w.request(OP.OUTCOMES, 2, '');
+    w.number(OP.OUTCOMES, 2);
     w.control({ ...READ, isForward: true });
     w.control({ ...READ, before: { epoch: EPOCH, offset: 2 }, maxBytes: 100 });
     w.control({ ...READ, endedEpoch: EPOCH });
   },
   state: (w) => {
     w.publication(OP.APPEND, 's.1', KEYED, true);
-    w.request(OP.OUTCOMES, 2, '');
+    w.number(OP.OUTCOMES, 2);
     w.control({ ...READ, room: 's.1', since: { epoch: EPOCH, offset: 1 } });
     w.control({ ...READ, room: 's.1', keys: ['k', 'ü'] });
   },
   acquire: (w) => {
-    w.acquire(5, '10.0.0.1', 2, false);
-    w.acquire(6, '10.0.0.1', 1, true);
-    w.text(OP.RELEASE, '10.0.0.1');
+    w.control({ type: 'acquire', request: 5, key: '10.0.0.1', cap: 2, force: false });
+    w.control({ type: 'acquire', request: 6, key: '10.0.0.1', cap: 1, force: true });
+    w.control({ type: 'release', key: '10.0.0.1' });
   },
   places: (w) => {
     w.control({ type: 'held', held: 1, asked: 0 });
@@ -71,14 +71,14 @@ const REQUESTS = {
     w.control({ type: 'workers', request: 2 });
   },
   presence: (w) => {
-    w.enter('p.1', 'u', MEMBER);
-    w.request(OP.WHO, 9, 'p.1');
+    w.control({ type: 'enter', room: 'p.1', user: 'u', member: MEMBER.toString('base64') });
+    w.control({ type: 'who', request: 9, room: 'p.1' });
     w.control({ type: 'users-in', request: 10, room: 'p.1' });
-    w.exit('p.1', 'u');
+    w.control({ type: 'exit', room: 'p.1', user: 'u' });
     w.control({ type: 'exit-all' });
   },
   occupancy: (w) => {
-    w.enter('*edges', 'r:r.1', Buffer.from('1'));
+    w.control({ type: 'enter', room: '*edges', user: 'r:r.1', member: 'MQ==' });
     w.control({ type: 'connections-in', request: 1, room: 'r.1' });
     w.control({ type: 'occupied', request: 2, prefix: '', after: '', limit: 10 });
   },
