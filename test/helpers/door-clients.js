@@ -3,12 +3,14 @@
 // An answer is 'ok', or what the door says in its own words (`words`). What the clients of a door
 // cannot ask is declared in `without`, with the reason.
 
+import { apiOf } from './api.js';
 import { CentrifugoClient, connectionToken } from './centrifugo.js';
+import { centrifugoApiOf } from './centrifugo-api.js';
 import { ProtobufClient } from './centrifugo-protobuf.js';
 import { StreamClient } from './centrifugo-stream.js';
 import { Client } from './clients.js';
 import { EventClient } from './event-stream.js';
-import { APP, PusherClient } from './pusher.js';
+import { APP, PusherClient, apiOf as pusherApiOf } from './pusher.js';
 import { token } from './tokens.js';
 
 /** @typedef {{after: (fn: () => unknown) => void}} Owner */
@@ -37,12 +39,16 @@ import { token } from './tokens.js';
  * @property {() => void} end closes its socket
  */
 
-/** @typedef {'join'|'publish'|'leave'|'history'|'presence'|'recover'|'state'|'rejoin'|'rights'} Ability */
+/**
+ * @typedef {'join'|'publish'|'leave'|'history'|'presence'|'recover'|'state'|'rejoin'|'rights'|'echo'|'idempotency'|'user'}
+ *   Ability
+ */
 
 /**
  * @typedef {object} DoorRow
  * @property {string} name
  * @property {Partial<Record<ErrorCode, string>>} words what the door says; absent: the code itself
+ * @property {Partial<Record<ErrorCode, string>>} [publishWords] what it says of a publish, if that differs
  * @property {Partial<Record<Ability, string>>} without what its clients cannot ask, and why
  * @property {boolean} [isWhole] all rooms are asked for at once, and refused together
  * @property {boolean} [postpones] a join for which there is no room now is answered later
@@ -50,6 +56,8 @@ import { token } from './tokens.js';
  * @property {(t: Owner, port: number, who?: Who) => Promise<DoorClient>} open
  */
 
+/** The secret of a key that may do everything. */
+export const API_SECRET = 'f'.repeat(64);
 const ALL = { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] };
 
 /** @param {Who} who @param {Record<string, unknown>} [claims] */
@@ -361,15 +369,19 @@ function byToken(t, port, who, isRefreshed) {
 const NO_COMMANDS = 'a stream of events takes no commands';
 const OTHER_ROW = 'its clients ask as those of the row above, who differ in their first join only';
 const NO_STATE = 'its messages have no keys';
+const NO_KEYS = 'its messages have no idempotency keys';
+const CENTRIFUGO_CANNOT = Object.freeze({ state: NO_STATE, idempotency: NO_KEYS });
 
 /** @type {Partial<Record<ErrorCode, string>>} */
 const CENTRIFUGO_WORDS = Object.freeze({
   ROOM_LIMIT: '106',
   UNAVAILABLE: '100',
+  OUTCOME_UNKNOWN: '100',
+  INVALID_MESSAGE_FORMAT: '107',
   PERMISSION_DENIED: '103',
   ALREADY_JOINED: '105',
   MESSAGE_TOO_LARGE: '107',
-  INVALID_ROOM: '102',
+  INVALID_ROOM: '107', // of a name that is too long
   RATE_LIMIT_EXCEEDED: '111',
 });
 
@@ -445,12 +457,19 @@ export const DOORS = Object.freeze([
   {
     name: 'Pusher',
     words: PUSHER_WORDS,
+    // Errors of events have a code if Pusher has one, else a text; these are their first words.
+    publishWords: {
+      ...{ PERMISSION_DENIED: 'Client', UNAVAILABLE: 'Not', OUTCOME_UNKNOWN: 'The' },
+      ...{ MESSAGE_TOO_LARGE: '4301', RATE_LIMIT_EXCEEDED: '4301', INVALID_ROOM: 'Client' },
+    },
     without: {
       recover: 'its clients know no positions',
       history: 'its clients cannot read it',
       presence: 'its clients get the list with the subscription',
       state: NO_STATE,
       rights: 'signatures of the application permit channels',
+      echo: 'senders do not get their own events',
+      idempotency: NO_KEYS,
     },
     postpones: true,
     async open(t, port, { user = '' } = {}) {
@@ -465,7 +484,7 @@ export const DOORS = Object.freeze([
   {
     name: 'Centrifugo, JSON',
     words: CENTRIFUGO_WORDS,
-    without: { state: NO_STATE },
+    without: CENTRIFUGO_CANNOT,
     async open(t, port, who = {}) {
       const { client, request } = await connectCentrifugo(t, port, who);
       await client.call('connect', request);
@@ -475,7 +494,7 @@ export const DOORS = Object.freeze([
   {
     name: 'Centrifugo, protobuf',
     words: CENTRIFUGO_WORDS,
-    without: { state: NO_STATE },
+    without: CENTRIFUGO_CANNOT,
     async open(t, port, who = {}) {
       const client = new ProtobufClient(`ws://127.0.0.1:${port}/connection/websocket`);
       t.after(() => client.socket.terminate());
@@ -487,14 +506,14 @@ export const DOORS = Object.freeze([
   {
     name: 'Centrifugo, stream of lines',
     words: CENTRIFUGO_WORDS,
-    without: { state: NO_STATE },
+    without: CENTRIFUGO_CANNOT,
     open: async (t, port, who = {}) =>
       centrifugo(await StreamClient.open(t, port, 'http_stream', centrifugoRequest(who))),
   },
   {
     name: 'Centrifugo, server-sent events',
     words: CENTRIFUGO_WORDS,
-    without: { state: NO_STATE },
+    without: CENTRIFUGO_CANNOT,
     open: async (t, port, who = {}) =>
       centrifugo(await StreamClient.open(t, port, 'sse', centrifugoRequest(who))),
   },
@@ -514,5 +533,82 @@ export const DOORS = Object.freeze([
   },
 ]);
 
+const NO_MEMBER = 'an application is in no room';
+const APPLICATION = Object.freeze({
+  join: NO_MEMBER,
+  leave: NO_MEMBER,
+  rejoin: NO_MEMBER,
+  recover: NO_MEMBER,
+  echo: NO_MEMBER,
+  rights: 'its key permits rooms',
+  user: 'an application is trusted: no hook is asked, no rate of clients applies, no webhook comes back',
+});
+
+/** @param {(room: string, payload: unknown, options?: Message) => Promise<string>} publish @returns {DoorClient} */
+const application = (publish) => ({
+  ...NO_COMMAND,
+  publish,
+  join: async () => ['none'],
+  leave: async () => {},
+  received: () => [],
+  sync: async () => {},
+  closeCode: () => null,
+  end() {},
+});
+
+/** @param {string} [key] @returns {Record<string, string>} */
+const keyHeader = (key) => (key === undefined ? {} : { 'Idempotency-Key': key });
+
+/** The HTTP APIs, which publish for applications. @type {readonly DoorRow[]} */
+export const APIS = Object.freeze([
+  {
+    name: 'HTTP API',
+    words: { MESSAGE_TOO_LARGE: 'PAYLOAD_TOO_LARGE', INVALID_ROOM: 'INVALID_FIELD' },
+    without: APPLICATION,
+    async open(_t, port) {
+      const api = apiOf({ port }, API_SECRET);
+      return application(async (room, payload, { idempotencyKey, ...options } = {}) => {
+        const headers = keyHeader(idempotencyKey);
+        const { body } = await api('/publish', { body: { room, payload, ...options }, headers });
+        return body.error ?? 'ok';
+      });
+    },
+  },
+  {
+    name: "Pusher's HTTP API",
+    words: {
+      MESSAGE_TOO_LARGE: '413',
+      UNAVAILABLE: '503',
+      OUTCOME_UNKNOWN: '503',
+      IDEMPOTENCY_CONFLICT: '400',
+      INVALID_ROOM: '400',
+    },
+    without: { ...APPLICATION, state: NO_STATE },
+    async open(_t, port) {
+      const api = pusherApiOf(port);
+      return application(async (channel, data, { idempotencyKey } = {}) => {
+        const headers = keyHeader(idempotencyKey);
+        const body = { name: 'e', channel, data: JSON.stringify(data) };
+        const { status } = await api('/events', body, {}, headers);
+        return status === 200 ? 'ok' : String(status);
+      });
+    },
+  },
+  {
+    name: "Centrifugo's server API",
+    words: { ...CENTRIFUGO_WORDS, IDEMPOTENCY_CONFLICT: '113' },
+    without: { ...APPLICATION, state: NO_STATE },
+    async open(_t, port) {
+      const api = centrifugoApiOf(port);
+      return application(async (channel, data, { idempotencyKey } = {}) =>
+        centrifugoAnswer(await api('publish', { channel, data, idempotency_key: idempotencyKey })),
+      );
+    },
+  },
+]);
+
 /** @param {DoorRow} door @param {ErrorCode} code @returns {string} */
 export const wordsOf = ({ words }, code) => words[code] ?? code;
+
+/** Of a publish. @type {typeof wordsOf} */
+export const publishWordsOf = ({ words, publishWords = words }, code) => publishWords[code] ?? code;

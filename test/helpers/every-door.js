@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { DOORS } from './door-clients.js';
+import { KEY } from './centrifugo-api.js';
+import { API_SECRET, APIS, DOORS } from './door-clients.js';
 import { entryOf, writeApps } from './pusher.js';
 import { shared } from './shared.js';
 import { SECRET } from './tokens.js';
@@ -27,6 +28,7 @@ import { startWorker } from './whole-worker.js';
  * @property {Record<string, string>} [env]
  * @property {readonly Ability[]} [needs] what clients must be able to ask
  * @property {Partial<Record<string, string>>} [none] doors that have no such thing, and why
+ * @property {boolean} [hasApis] do applications ask for it, too?
  * @property {(asked: Asked) => Promise<void>} run
  */
 
@@ -39,6 +41,8 @@ export const BASE = Object.freeze({
   FANFARE_PRESENCE: '*presence*',
   FANFARE_STATE: '*state*=10/1h',
   FANFARE_LIMITS: 'off',
+  API_KEYS: `all ${API_SECRET} all`,
+  FANFARE_CENTRIFUGO_API_KEY: KEY,
 });
 
 export const HOOKS = Object.freeze({
@@ -73,10 +77,14 @@ export function testAtEveryDoor(rules, notYet = {}) {
       rules.some((rule) => rule.name === name),
       name,
     );
-  for (const { name, env, needs = [], none = {}, run } of rules) {
+  for (const { name, env, needs = [], none = {}, hasApis = false, run } of rules) {
     const start = workerWith(env);
-    for (const unknown of Object.keys(none)) assert.ok(DOORS.some((door) => door.name === unknown));
-    for (const door of DOORS) {
+    for (const unknown of Object.keys(none))
+      assert.ok(
+        [...DOORS, ...APIS].some((door) => door.name === unknown),
+        unknown,
+      );
+    for (const door of hasApis ? [...DOORS, ...APIS] : DOORS) {
       const reason = none[door.name] ?? needs.map((one) => door.without[one]).find(Boolean);
       const options = { timeout: 20_000, skip: reason && `none: ${reason}` };
       test(`${name}: ${door.name}`, options, async (t) => {

@@ -251,10 +251,10 @@ export function apiOf(port, app = APP) {
   /**
    * @param {string} path below /apps/ID
    * @param {unknown} [body] POST; none: GET
-   * @param {Record<string, string>} [query]
+   * @param {Record<string, string>} [query] @param {Record<string, string>} [more] headers
    * @returns {Promise<{status: number, body: any, headers: Headers}>}
    */
-  return async (path, body, query) => {
+  return async (path, body, query, more) => {
     const method = body === undefined ? 'GET' : 'POST';
     const whole = `/apps/${app.id}${path}`;
     const text = body === undefined ? '' : typeof body === 'string' ? body : JSON.stringify(body);
@@ -263,7 +263,7 @@ export function apiOf(port, app = APP) {
       {
         method,
         body: body === undefined ? undefined : text,
-        headers: { 'Content-Type': 'application/json' },
+        headers: { 'Content-Type': 'application/json', ...more },
       },
     );
     const answer = await response.text();
