@@ -10,7 +10,6 @@
 //   POST /console/api/actions/:route   a route of the HTTP API, or of worker/operator.js
 //   GET  /console/api/tail?room=       lines of JSON: the publications of a room, as they arrive
 
-import { readFile } from 'node:fs/promises';
 import { Router } from 'express';
 import { fits } from '../config/room-patterns.js';
 import { VERSION } from '../config/version.js';
@@ -80,7 +79,7 @@ export function createRoutes(parts) {
     if (refused !== null) return answer(response, toHttp(refused));
     const asset = assets.get(request.path);
     if (asset === undefined) return answer(response, NOT_FOUND);
-    response.set('Content-Type', asset.type).end(await readFile(asset.path));
+    response.set(asset.headers).end(await asset.read());
   });
 
   const api = Router();

@@ -201,7 +201,8 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
       for (const socket of [publisher, member]) await joined(socket);
       publisher.send('{"type":"message","room":"lobby","payload":"hello"}');
       assert.equal((await received(member, 'message')).payload, 'hello');
-      for (const path of ['', 'console/main.js', 'console/uplot.js', 'console/uplot.css']) {
+      const files = ['main.js', 'preact.js', 'htm.js', 'uplot.js', 'uplot.css'];
+      for (const path of ['', ...files.map((name) => `console/${name}`)]) {
         const { status } = await fetch(`http://127.0.0.1:${server.metricsPort}/${path}`);
         assert.equal(status, 200, `the console: /${path}`);
       }

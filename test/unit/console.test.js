@@ -6,6 +6,7 @@ import { loadConfig } from '../../src/config/config.js';
 import { consoleAccess } from '../../src/config/console.js';
 import { LIMIT_MODES } from '../../src/config/settings.js';
 import { Actions, MAX_TAILS } from '../../src/console/actions.js';
+import { readAssets } from '../../src/console/assets.js';
 import { CHART_METRICS, CHARTS } from '../../src/console/charts.js';
 import { History, POINTS, quantile, SAMPLE_MS } from '../../src/console/history.js';
 import { LIMIT_METRICS, LIMITS, limitsOf } from '../../src/console/limits.js';
@@ -189,6 +190,25 @@ test('each mode of a limit has a row in the table of limits', () => {
   // The mode of two limits over all servers; their rows have its consequences.
   const modes = LIMIT_MODES.map(({ limit }) => limit);
   assert.deepEqual([...new Set([...shown, 'fleet'])].sort(), modes.sort());
+});
+
+test('each file that the page or a script of it asks for is sent, packages included', async () => {
+  const assets = readAssets();
+  const imported = new Set();
+  for (const [path, { headers, read }] of assets) {
+    const text = String(await read());
+    const isScript = headers['Content-Type'].startsWith('text/javascript');
+    const pattern = isScript
+      ? /^(?:import|export) ?(?:\{[^}]*\}|\w+)? ?from ?['"](.+?)['"]/gm
+      : /(?:href|src)="(.+?)"/g;
+    for (const [, asked] of text.matchAll(pattern)) {
+      const wanted = new URL(asked, `http://localhost${path}`);
+      assert.ok(assets.has(wanted.pathname), `${path} asks for ${asked}`);
+      imported.add(wanted.pathname);
+    }
+  }
+  for (const name of ['main', 'preact', 'htm', 'uplot', 'charts'])
+    assert.ok(imported.has(`/console/${name}.js`), name);
 });
 
 test('without a key the console is open on loopback, and off elsewhere', () => {

@@ -69,7 +69,7 @@ test('the map in src/README.md has each folder with its files, and no others', (
 
 test('the pictures of the console show its navigation; `node test/console-pictures.js` makes them', () => {
   const { navigation, pictures } = JSON.parse(read('docs/images/console.json'));
-  const places = read('src/console/page/main.js').split('const PLACES = [')[1].split('\n];')[0];
+  const places = read('src/console/page/places.js').split('const PLACES = [')[1].split('\n];')[0];
   assert.deepEqual(
     navigation,
     [...places.matchAll(/\btitle: '(\w+)'/g)].map(([, title]) => title),

@@ -314,8 +314,8 @@ const TABLE = Object.freeze({
     packages: ['express'],
     node: 'any',
   },
-  // It runs in browsers, unbuilt.
-  'console/page': { may: [], packages: [], node: [] },
+  // It runs in browsers, unbuilt: console/assets.js sends the two packages beside it.
+  'console/page': { may: [], packages: ['htm', 'preact'], node: [] },
   // A process of its own. Nothing else loads it, but for the contract of the queue.
   webhooks: {
     may: [

@@ -1,69 +1,117 @@
-// dialog.js: questions before an action that cannot be undone, and short notices after it.
+// dialog.js: questions before an action that cannot be undone, the action, and a notice after it.
 
-import { el, h, icon } from './dom.js';
+import { Component, render } from 'preact';
+import { html } from './html.js';
+import { icon } from './parts.js';
+import { textOf } from './polled.js';
 
 const NOTICE_MS = 6000;
 
-export const noticeArea = h('div.notices', { role: 'status', 'aria-live': 'polite' });
-
-/** @param {'good'|'bad'} tone @param {string} text */
-function notify(tone, text) {
-  const notice = h(
-    'div',
-    { class: `notice ${tone}` },
-    icon(tone === 'good' ? 'check' : 'alert'),
-    el('span', text),
-  );
-  noticeArea.append(notice);
-  setTimeout(() => notice.remove(), NOTICE_MS);
-}
+/** The area of the page. @type {Notices|null} */
+let notices = null;
 
 /**
- * @param {{title: string, text: string, action: string}} question `action`: the text of the button
- * @returns {Promise<boolean>}
+ * Short notices, of which a screen reader hears each.
+ * @typedef {{id: number, tone: 'good'|'bad', text: string}} Notice
+ * @extends {Component<{}, {shown: Notice[]}>}
  */
-export function confirmed({ title, text, action }) {
-  const dialog = h(
-    'dialog',
-    { 'aria-labelledby': 'dialog-title', 'aria-describedby': 'dialog-text' },
-    h('h2', { id: 'dialog-title' }, title),
-    h('p', { id: 'dialog-text' }, text),
-    el(
-      'div.actions',
-      h('button.button', { autofocus: true, onclick: () => dialog.close() }, 'Cancel'),
-      h('button.button.danger', { onclick: () => dialog.close('yes') }, action),
-    ),
-  );
-  document.body.append(dialog);
-  dialog.showModal();
+export class Notices extends Component {
+  state = { shown: /** @type {Notice[]} */ ([]) };
+  #count = 0;
+
+  componentDidMount() {
+    notices = this;
+  }
+
+  /** @param {Notice['tone']} tone @param {string} text */
+  add(tone, text) {
+    const notice = { id: ++this.#count, tone, text };
+    this.setState(({ shown }) => ({ shown: [...shown, notice] }));
+    const remove = () =>
+      this.setState(({ shown }) => ({ shown: shown.filter((one) => one !== notice) }));
+    setTimeout(remove, NOTICE_MS);
+  }
+
+  render() {
+    return html`<div class="notices" role="status" aria-live="polite">
+      ${this.state.shown.map(
+        ({ id, tone, text }) => html`<div key=${id} class="notice ${tone}">
+          ${icon(tone === 'good' ? 'check' : 'alert')}<span>${text}</span>
+        </div>`,
+      )}
+    </div>`;
+  }
+}
+
+/** @typedef {{title: string, text: string, action: string}} Question `action`: of the button */
+
+/** @param {Question} question @returns {Promise<boolean>} */
+function confirmed({ title, text, action }) {
+  const holder = document.body.appendChild(document.createElement('div'));
+  const answer = (/** @type {string} */ value) => () =>
+    holder.querySelector('dialog')?.close(value);
   return new Promise((resolve) => {
-    dialog.addEventListener('close', () => {
-      dialog.remove();
-      resolve(dialog.returnValue === 'yes');
-    });
+    const onclose = (/** @type {Event & {currentTarget: HTMLDialogElement}} */ event) => {
+      resolve(event.currentTarget.returnValue === 'yes');
+      render(null, holder);
+      holder.remove();
+    };
+    const dialog = html`<dialog
+      aria-labelledby="dialog-title"
+      aria-describedby="dialog-text"
+      onclose=${onclose}
+    >
+      <h2 id="dialog-title">${title}</h2>
+      <p id="dialog-text">${text}</p>
+      <div class="actions">
+        <button class="button" autofocus onclick=${answer('')}>Cancel</button>
+        <button class="button danger" onclick=${answer('yes')}>${action}</button>
+      </div>
+    </dialog>`;
+    render(dialog, holder);
+    holder.querySelector('dialog')?.showModal();
   });
 }
 
 /**
- * Runs an action of a button: the button waits, and a fault becomes a notice.
- * @param {HTMLButtonElement} button
+ * Runs an action. Meanwhile the component's button waits; a fault becomes a notice.
+ * @param {Component<any, {isBusy: boolean}>} component
  * @param {() => Promise<string>} action resolves with the text of the notice; '' for none
  */
-export async function run(button, action) {
-  button.disabled = true;
-  button.setAttribute('aria-busy', 'true');
+export async function run(component, action) {
+  component.setState({ isBusy: true });
   try {
     const text = await action();
-    if (text !== '') notify('good', text);
+    if (text !== '') notices?.add('good', text);
   } catch (error) {
-    notify('bad', textOf(error));
+    notices?.add('bad', textOf(error));
   } finally {
-    button.disabled = false;
-    button.removeAttribute('aria-busy');
+    component.setState({ isBusy: false });
   }
 }
 
-/** @param {unknown} error @returns {string} for people, as the API names fields */
-export function textOf(error) {
-  return /** @type {Error} */ (error).message;
+/**
+ * A button with an action, perhaps behind a question.
+ * @typedef {object} Props
+ * @property {() => Promise<string>} action as for `run` @property {Question} [question]
+ * @property {boolean} [disabled] @property {string} [class]
+ * @extends {Component<Props, {isBusy: boolean}>}
+ */
+export class ActionButton extends Component {
+  #click = async () => {
+    const { question, action } = this.props;
+    if (question === undefined || (await confirmed(question))) await run(this, action);
+  };
+
+  render() {
+    const { action: _, question, disabled = false, class: name, children, ...others } = this.props;
+    const { isBusy = false } = this.state;
+    return html`<button
+      ...${others}
+      class="button ${name ?? ''}"
+      disabled=${disabled || isBusy}
+      aria-busy=${isBusy || null}
+      onclick=${this.#click}
+    >${children}</button>`;
+  }
 }

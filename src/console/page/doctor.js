@@ -1,9 +1,11 @@
 // doctor.js: the findings of the doctor about this machine.
 
 import { get } from './api.js';
-import { run, textOf } from './dialog.js';
-import { dataTable, el, empty, fill, h, icon, pageHead, pill } from './dom.js';
+import { ActionButton } from './dialog.js';
 import { whole } from './format.js';
+import { html } from './html.js';
+import { dataTable, icon, numeric, pageHead, pill } from './parts.js';
+import { PolledView } from './polled.js';
 
 /**
  * @typedef {{name: string, value: string, permits: number|null, binds: boolean, verdict: string, why: string, meaning: string, fix: string|null}}
@@ -12,96 +14,75 @@ import { whole } from './format.js';
  *   Report
  */
 
-/** @returns {import('./view.js').View} */
-export function doctorView() {
-  const result = el('div.result', el('p.muted', 'Examining the machine …'));
-  const load = async () => {
-    try {
-      fill(result, report(/** @type {Report} */ (await get('/doctor'))));
-    } catch (error) {
-      fill(result, empty('alert', 'The doctor cannot report', textOf(error)));
-    }
+const ABOUT = 'The system limits of this machine, and the one that binds first.';
+
+export class DoctorView extends PolledView {
+  state = { shown: html`<p class="muted">Examining the machine …</p>` };
+  fault = 'The doctor cannot report';
+
+  get pauseMs() {
+    return null;
+  }
+
+  async read() {
+    return report(/** @type {Report} */ (await get('/doctor')));
+  }
+
+  #examine = async () => {
+    await this.reload();
     return '';
   };
-  const button = h('button.button', { onclick: () => run(button, load) }, 'Examine again');
-  load();
-  return {
-    element: el(
-      'div',
-      pageHead(
-        'Doctor',
-        button,
-        'The system limits of this machine, and the one that binds first.',
-      ),
-      result,
-    ),
-    title: 'Doctor',
-  };
+
+  head() {
+    const button = html`<${ActionButton} action=${this.#examine}>Examine again<//>`;
+    return pageHead('Doctor', ABOUT, button);
+  }
 }
 
-/** @param {Report} report @returns {HTMLElement[]} */
+/** @param {Report} report */
 function report({ wanted, first, permits, verdict, limits }) {
   const isOk = verdict === 'ok';
   const bound = limits.find(({ name }) => name === first);
-  return [
-    h(
-      'section',
-      { class: `card verdict ${isOk ? 'good' : 'bad'}` },
-      icon(isOk ? 'check' : 'alert'),
-      el(
-        'div',
-        el(
-          'h2',
-          isOk
-            ? `Room for ${whole(wanted)} connections`
-            : `A limit is too low for ${whole(wanted)} connections`,
-        ),
-        el(
-          'p.muted',
-          bound === undefined
-            ? 'No limit could be read.'
-            : permits === null
-              ? `${bound.name}: ${bound.why}`
-              : `${bound.name} binds first, at ${whole(permits)} connections.`,
-        ),
-      ),
-    ),
-    ...['low', 'note'].flatMap((shown) =>
-      limits.filter(({ verdict }) => verdict === shown).map(fixCard),
-    ),
-    el(
-      'div.card.table-card',
-      dataTable(
-        'System limits',
-        [
-          { title: 'Limit' },
-          { title: 'Value' },
-          { title: 'Permits', isNumber: true },
-          { title: 'Verdict' },
-        ],
-        limits.map(row),
-      ),
-    ),
-  ];
+  const shown = ['low', 'note'].flatMap((shown) =>
+    limits.filter(({ verdict }) => verdict === shown),
+  );
+  const title = isOk ? 'Room for' : 'A limit is too low for';
+  const text =
+    bound === undefined
+      ? 'No limit could be read.'
+      : permits === null
+        ? `${bound.name}: ${bound.why}`
+        : `${bound.name} binds first, at ${whole(permits)} connections.`;
+  const columns = ['Limit', 'Value', numeric('Permits'), 'Verdict'];
+  return html`
+    <section class="card verdict ${isOk ? 'good' : 'bad'}">
+      ${icon(isOk ? 'check' : 'alert')}
+      <div>
+        <h2>${title} ${whole(wanted)} connections</h2>
+        <p class="muted">${text}</p>
+      </div>
+    </section>
+    ${shown.map(fixCard)}
+    <div class="card table-card">${dataTable('System limits', columns, limits.map(row))}</div>`;
 }
 
 /** @param {Finding} finding */
 function fixCard({ name, why, meaning, fix, verdict }) {
-  return el(
-    'section.card.pad',
-    el('h2', name, ' ', verdict === 'low' ? pill('bad', 'too low') : pill('plain', 'note')),
-    el('p', why),
-    el('p.muted', meaning),
-    fix && h('pre', { tabindex: 0 }, el('code', fix)),
-  );
+  return html`<section class="card pad">
+    <h2>${name} ${verdict === 'low' ? pill('bad', 'too low') : pill('plain', 'note')}</h2>
+    <p>${why}</p>
+    <p class="muted">${meaning}</p>
+    ${fix && html`<pre tabindex="0"><code>${fix}</code></pre>`}
+  </section>`;
 }
 
 /** @param {Finding} finding */
 function row({ name, value, permits, binds, verdict, meaning, why }) {
   const tone = verdict === 'ok' ? 'good' : verdict === 'low' ? 'bad' : 'plain';
+  const about = verdict === 'cannot read' ? why : meaning;
   return [
-    [el('code', name), el('p.muted.meaning', verdict === 'cannot read' ? why : meaning)],
-    el('span.mono', value),
+    html`<code>${name}</code><p class="muted meaning">${about}</p>`,
+    html`<span class="mono">${value}</span>`,
     permits === null ? '–' : binds ? whole(permits) : `(${whole(permits)})`,
     pill(tone, verdict),
   ];

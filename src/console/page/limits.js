@@ -1,9 +1,10 @@
 // limits.js: the limits of this server: their values, modes, and how often each of them acted.
 
 import { get } from './api.js';
-import { dataTable, el, h, pill } from './dom.js';
 import { whole } from './format.js';
-import { polledView } from './polled-view.js';
+import { html } from './html.js';
+import { dataTable, numeric, pageHead, pill } from './parts.js';
+import { PolledView } from './polled.js';
 
 const TONES = /** @type {const} */ ({ enforce: 'good', observe: 'warn', off: 'plain' });
 
@@ -12,43 +13,27 @@ const TONES = /** @type {const} */ ({ enforce: 'good', observe: 'warn', off: 'pl
  *   Limit
  */
 
-/** @returns {import('./view.js').View} */
-export function limitsView() {
-  return polledView(
-    {
-      title: 'Limits',
-      about: 'Of this server. Counts began with its start.',
-      fault: 'The limits cannot be read',
-    },
-    async () => table((await get('/limits')).limits),
-  );
-}
+export class LimitsView extends PolledView {
+  fault = 'The limits cannot be read';
 
-/** @param {Limit[]} limits */
-function table(limits) {
-  return el(
-    'div.card.table-card.limits',
-    dataTable(
-      'Limits',
-      [
-        { title: 'Limit' },
-        { title: 'Value', isNumber: true },
-        { title: 'Mode' },
-        { title: 'Refused', isNumber: true },
-        { title: 'Observed', isNumber: true },
-      ],
-      limits.map(row),
-    ),
-  );
+  async read() {
+    const { limits } = /** @type {{limits: Limit[]}} */ (await get('/limits'));
+    const columns = ['Limit', numeric('Value'), 'Mode', numeric('Refused'), numeric('Observed')];
+    return html`<div class="card table-card">${dataTable('Limits', columns, limits.map(row))}</div>`;
+  }
+
+  head() {
+    return pageHead('Limits', 'Of this server. Counts began with its start.');
+  }
 }
 
 /** @param {Limit} limit */
 function row({ setting, meaning, unit, value, mode, acted, observed }) {
   return [
-    [el('code', setting), el('p.muted.meaning', meaning.replaceAll('`', ''))],
-    el('span.nowrap', whole(value), unit && el('span.muted', ` ${unit}`)),
+    html`<code>${setting}</code><p class="muted meaning">${meaning.replaceAll('`', '')}</p>`,
+    html`<span class="nowrap">${whole(value)}${unit && html`<span class="muted"> ${unit}</span>`}</span>`,
     pill(TONES[mode], mode),
-    h('span', { class: acted ? 'acted' : null }, acted === null ? '–' : whole(acted)),
-    h('span', { class: observed > 0 ? 'acted' : null }, whole(observed)),
+    html`<span class=${acted ? 'acted' : null}>${acted === null ? '–' : whole(acted)}</span>`,
+    html`<span class=${observed > 0 ? 'acted' : null}>${whole(observed)}</span>`,
   ];
 }

@@ -1,144 +1,113 @@
 // overview.js: the first view: the most frequent actions, then the charts and the events.
 
 import { Chart } from './charts.js';
-import { el, empty, field, fill, h, icon, pageHead, pill } from './dom.js';
 import { FleetCard } from './fleet-card.js';
 import { clock, duration, plural } from './format.js';
+import { html } from './html.js';
+import { empty, field, hrefOf, icon, pageHead, pill } from './parts.js';
 import { publishForm } from './publish.js';
 
-/** @import { App, View } from './view.js' */
+/** @import { App, ViewProps } from './view.js' */
+/** @typedef {readonly (readonly [href: string, text: string])[]} Links */
 
+/** @type {Links} */
 const ROOM_LINKS = [
   ['#/rooms', 'All rooms'],
   ['#/largest', 'Largest'],
   ['#/busiest', 'Busiest'],
 ];
+/** @type {Links} */
 const USER_LINKS = [
   ['#/users', 'Refused most often'],
   ['#/addresses', 'By address'],
   ['#/connections', 'By connection'],
 ];
 
-/** @param {App} app @returns {View} */
-export function overview(app) {
+/** @param {ViewProps} props */
+export function Overview({ app, look }) {
   const { session, store } = app;
-  const charts = session.charts.map((info) => new Chart(info, store));
-  const events = el('div.events');
-  const lead = el('p.lead');
+  const isShared = session.broker === 'redis';
+  return html`<div>
+    ${pageHead('Overview')}
+    <p class="lead">${leadOf(app)}</p>
+    ${isShared && html`<${FleetCard} app=${app} />`}
+    ${quickCards(app)}
+    <h2 class="section-title">
+      Last 15 minutes of ${session.server} ${isShared && pill('plain', 'this server')}
+    </h2>
+    <div class="charts">
+      ${session.charts.map(
+        (info) => html`<${Chart} info=${info} store=${store} last=${store.last} look=${look} />`,
+      )}
+    </div>
+    <h2 class="section-title">Events of ${session.server}</h2>
+    <div class="events">${eventsOf(store.marks)}</div>
+  </div>`;
+}
+
+/** @param {App} app */
+function leadOf({ session, store: { last } }) {
+  if (last === null) return null;
   const broker = session.broker === 'redis' ? 'Redis' : 'embedded broker';
-  const fleet = session.broker === 'redis' ? new FleetCard(app) : null;
-
-  const element = el(
-    'div',
-    pageHead('Overview', null),
-    lead,
-    fleet?.element,
-    quickCards(app),
-    el(
-      'h2.section-title',
-      `Last 15 minutes of ${session.server} `,
-      fleet !== null && pill('plain', 'this server'),
-    ),
-    el(
-      'div.charts',
-      charts.map((chart) => chart.element),
-    ),
-    el('h2.section-title', `Events of ${session.server}`),
-    events,
-  );
-
-  const update = () => {
-    const { last } = store;
-    if (last !== null) {
-      const { ready, workers } = last.readiness;
-      lead.textContent = `This is ${session.server}: Fanfare ${session.version}, ${broker}, ${ready} of ${plural(workers, 'worker')} ready, up ${duration((Date.now() - last.startedMs) / 1000)}.`;
-    }
-    fleet?.update();
-    for (const chart of charts) chart.update();
-    fill(events, eventsOf(store.marks));
-  };
-  return {
-    element,
-    title: 'Overview',
-    update,
-    redraw: () => {
-      for (const chart of charts) chart.redraw();
-    },
-    close: () => {
-      for (const chart of charts) chart.close();
-    },
-  };
+  const { ready, workers } = last.readiness;
+  const upFor = duration((Date.now() - last.startedMs) / 1000);
+  return `This is ${session.server}: Fanfare ${session.version}, ${broker}, ${ready} of ${plural(workers, 'worker')} ready, up ${upFor}.`;
 }
 
 /** What an operator does most often. @param {App} app */
 function quickCards(app) {
-  return el(
-    'div.quick',
-    finder('rooms', 'Look into a room', 'Members, history, live messages', 'chat.42', 'Open'),
-    finder('users', 'Find a user', 'Connections, disconnect, revoke', 'alice', 'Find'),
-    el(
-      'section.card.quick-card',
-      el('h2', icon('publish'), 'Publish a test message'),
-      publishForm(app, { room: '', isCompact: true }),
-    ),
-  );
+  const room = { label: 'Room', title: 'Look into a room', action: 'Open', links: ROOM_LINKS };
+  const user = { label: 'User', title: 'Find a user', action: 'Find', links: USER_LINKS };
+  return html`<div class="quick">
+    ${finder('rooms', 'chat.42', 'Members, history, live messages', room)}
+    ${finder('users', 'alice', 'Connections, disconnect, revoke', user)}
+    <section class="card quick-card">
+      <h2>${icon('publish')}Publish a test message</h2>
+      ${publishForm(app, { isCompact: true })}
+    </section>
+  </div>`;
 }
 
 /**
  * A form that leads to a room or a user.
- * @param {'rooms'|'users'} place @param {string} title @param {string} text @param {string} example
- * @param {string} action
+ * @param {'rooms'|'users'} path @param {string} example @param {string} about
+ * @param {{label: string, title: string, action: string, links: Links}} texts
  */
-function finder(place, title, text, example, action) {
-  const input = h('input', {
-    type: 'text',
-    name: place,
-    placeholder: example,
-    autocomplete: 'off',
-    spellcheck: 'false',
-    required: true,
-  });
-  return el(
-    'section.card.quick-card',
-    el('h2', icon(place), title),
-    el('p.muted', text),
-    h(
-      'form.row',
-      {
-        onsubmit: (/** @type {Event} */ event) => {
-          event.preventDefault();
-          location.hash = `#/${place}/${encodeURIComponent(input.value.trim())}`;
-        },
-      },
-      field(place === 'rooms' ? 'Room' : 'User', input),
-      el('button.button.primary', action),
-    ),
-    el(
-      'p.more',
-      (place === 'rooms' ? ROOM_LINKS : USER_LINKS).map(([href, text]) => h('a', { href }, text)),
-    ),
-  );
+function finder(path, example, about, { label, title, action, links }) {
+  const submit = (/** @type {Event & {currentTarget: HTMLFormElement}} */ event) => {
+    event.preventDefault();
+    const input = /** @type {HTMLInputElement} */ (event.currentTarget.elements.namedItem(path));
+    location.hash = hrefOf(path, input.value.trim());
+  };
+  const input = html`<input
+    type="text" name=${path} placeholder=${example} autocomplete="off" spellcheck=${false} required
+  />`;
+  return html`<section class="card quick-card">
+    <h2>${icon(path)}${title}</h2>
+    <p class="muted">${about}</p>
+    <form class="row" onsubmit=${submit}>
+      ${field(label, input)}
+      <button class="button primary">${action}</button>
+    </form>
+    <p class="more">${links.map(([href, text]) => html`<a href=${href}>${text}</a>`)}</p>
+  </section>`;
 }
 
 /** @param {readonly import('./store.js').Mark[]} marks */
 function eventsOf(marks) {
-  if (marks.length === 0)
-    return empty(
-      'check',
-      'Nothing happened',
-      'No worker started, died or was replaced, and the broker was available.',
-    );
-  return el(
-    'ol.card.event-list',
-    [...marks]
-      .reverse()
-      .map(({ timeMs, kind, text }) =>
-        el(
-          'li',
-          el('time', clock(timeMs)),
-          h('span', { class: `tag mark-${kind}` }, kind === 'start' ? 'started' : kind),
-          el('span', text),
-        ),
-      ),
-  );
+  if (marks.length === 0) {
+    const text = 'No worker started, died or was replaced, and the broker was available.';
+    return empty('check', 'Nothing happened', text);
+  }
+  return html`<ol class="card event-list">
+    ${marks.toReversed().map(
+      ({ timeMs, kind, text }) => html`<li>
+        <time>${clock(timeMs)}</time>
+        <span class="tag" style=${{ '--mark': `var(--mark-${kind})` }}>
+          ${kind === 'start' ? 'started' : kind}
+        </span>
+        <span>${text}</span>
+      </li>`,
+    )}
+  </ol>`;
 }

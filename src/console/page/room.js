@@ -1,12 +1,17 @@
 // room.js: one room: its counts, messages as they come, its history, its members.
 
+import { Component } from 'preact';
 import { act, tail } from './api.js';
-import { confirmed, run, textOf } from './dialog.js';
-import { el, empty, fill, h, icon, pageHead, pill } from './dom.js';
+import { ActionButton } from './dialog.js';
 import { clock, whole } from './format.js';
+import { html } from './html.js';
+import { denied, empty, hrefOf, icon, pageHead, pill } from './parts.js';
+import { repeat, textOf } from './polled.js';
 import { publishForm } from './publish.js';
 
 /** @import { ApiError } from './api.js' */
+/** @import { Child } from './html.js' */
+/** @import { App, ViewProps } from './view.js' */
 
 const HISTORY = 50;
 const MEMBERS = 100;
@@ -15,261 +20,258 @@ const MAX_SHOWN = 200;
 const RECONNECT_MS = 1000;
 const REFRESH_MS = 3000;
 
-/** @typedef {import('./view.js').App} App */
 /** @typedef {Record<string, any>} Message */
 
-/** @param {App} app @param {string} name @returns {import('./view.js').View} */
-export function roomView(app, name) {
-  const leaving = new AbortController();
-  const counts = el('dl.counts');
-  const members = el('div.result');
-  const memberCount = el('span.muted');
-  /** What the list shows. It is rebuilt only for another list, so that it can be scrolled. */
-  let shown = '';
-  const messages = new MessagePanel(app, name, leaving.signal);
+/**
+ * @typedef {object} RoomState
+ * @property {Child} counts @property {{count: number|null, list: Child}} members
+ * @property {number} published messages by this page
+ * @extends {Component<ViewProps, RoomState>}
+ */
+export class RoomView extends Component {
+  /** @type {RoomState} */
+  state = { counts: null, members: { count: null, list: null }, published: 0 };
+  #stop = () => {};
 
-  const refresh = async () => {
-    if (app.can('rooms')) {
-      try {
-        const info = await act('room', { params: { room: name } });
-        fill(counts, countsOf(info));
-      } catch (error) {
-        fill(counts, el('div.warning', textOf(error)));
-      }
-    } else fill(counts);
-    if (!app.can('presence'))
-      return fill(members, empty('key', 'Not permitted', 'Your key lacks the right presence.'));
-    const { count: total, list } = await membersOf(name);
-    const text = list.map((one) => one.textContent).join('\n');
-    memberCount.textContent = total === null ? '' : whole(total);
-    if (text === shown) return;
-    shown = text;
-    fill(members, list);
-  };
-  refresh();
-  const timer = setInterval(refresh, REFRESH_MS);
+  componentDidMount() {
+    this.#stop = repeat(async () => {
+      const { app, name } = this.props;
+      const counts = await readCounts(app, name);
+      this.setState({ counts });
+      this.setState({ members: await readMembers(app, name) });
+    }, REFRESH_MS);
+  }
 
-  const element = el(
-    'div',
-    h('a.back', { href: '#/rooms' }, icon('back'), 'Rooms'),
-    pageHead(name, null),
-    counts,
-    el(
-      'div.columns',
-      messages.element,
-      el(
-        'div.column',
-        publishCard(app, name, () => messages.refresh()),
-        el('section.card.pad', el('h2', 'Members ', memberCount), members),
-      ),
-    ),
-  );
-  return {
-    element,
-    title: name,
-    close: () => {
-      clearInterval(timer);
-      leaving.abort();
-    },
-  };
+  componentWillUnmount() {
+    this.#stop();
+  }
+
+  render() {
+    const { app, name } = this.props;
+    const { counts, members, published } = this.state;
+    const onPublished = () => this.setState({ published: published + 1 });
+    return html`<div>
+      <a class="back" href="#/rooms">${icon('back')}Rooms</a>
+      ${pageHead(name)}
+      <dl class="counts">${counts}</dl>
+      <div class="columns">
+        <${MessagePanel} app=${app} room=${name} published=${published} />
+        <div class="column">
+          <section class="card pad">
+            <h2>Publish</h2>
+            ${publishForm(app, { room: name, onPublished })}
+          </section>
+          <section class="card pad">
+            <h2>
+              Members <span class="muted">${members.count === null ? '' : whole(members.count)}</span>
+            </h2>
+            <div class="result">${members.list}</div>
+          </section>
+        </div>
+      </div>
+    </div>`;
+  }
 }
 
-/** @param {App} app @param {string} room @param {() => void} onPublished */
-function publishCard(app, room, onPublished) {
-  const form = publishForm(app, { room, isFixed: true, onPublished });
-  return el('section.card.pad', el('h2', 'Publish'), form);
+/** @param {App} app @param {string} room @returns {Promise<Child>} */
+async function readCounts(app, room) {
+  if (!app.can('rooms')) return null;
+  try {
+    const { connections, users, epoch, offset, partial } = await act('room', { params: { room } });
+    return [
+      count('Connections', html`<a href=${hrefOf('members', room)}>${whole(connections)}</a>`),
+      count('Users', users === undefined ? 'no presence' : whole(users)),
+      offset === undefined
+        ? count('History', 'none kept')
+        : count('Last offset', whole(offset), `epoch ${epoch}`),
+      partial && html`<p class="warning">A worker has not answered: the numbers may be low.</p>`,
+    ];
+  } catch (error) {
+    return html`<div class="warning">${textOf(error)}</div>`;
+  }
 }
 
-/** @param {Message} info */
-function countsOf({ room, connections, users, epoch, offset, partial }) {
-  return [
-    count(
-      'Connections',
-      h('a', { href: `#/members/${encodeURIComponent(room)}` }, whole(connections)),
-    ),
-    users === undefined ? count('Users', 'no presence') : count('Users', whole(users)),
-    offset === undefined
-      ? count('History', 'none kept')
-      : count('Last offset', whole(offset), `epoch ${epoch}`),
-    partial && el('p.warning', 'A worker has not answered: the numbers may be low.'),
-  ];
-}
-
-/** @param {string} name @param {string|HTMLElement} value @param {string} [detail] */
+/** @param {string} name @param {Child} value @param {string} [detail] */
 function count(name, value, detail) {
-  return el('div', el('dt', name), h('dd', { title: detail ?? '' }, value));
+  return html`<div><dt>${name}</dt><dd title=${detail}>${value}</dd></div>`;
 }
 
 /**
- * @param {string} room
- * @returns {Promise<{count: number|null, list: HTMLElement[]}>} `count`: null if it is unknown
+ * @param {App} app @param {string} room
+ * @returns {Promise<{count: number|null, list: Child}>} `count`: null if it is unknown
  */
-async function membersOf(room) {
+async function readMembers(app, room) {
+  const note = (/** @type {string} */ text) => html`<p class="muted">${text}</p>`;
+  if (!app.can('presence')) return { count: null, list: denied('presence') };
   try {
-    const { count: total, members = null } = await act('presence', {
-      params: { room },
-      query: { limit: String(MEMBERS) },
-    });
-    if (members === null) return { count: total, list: [el('p.muted', 'Too many to list.')] };
-    if (members.length === 0) return { count: 0, list: [el('p.muted', 'No user is in the room.')] };
-    const list = h(
-      'ul.members',
-      { tabindex: 0, 'aria-label': 'Members' },
-      members.map((/** @type {Message} */ { user, info }) =>
-        el(
-          'li',
-          h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
-          info !== undefined && el('code.muted', JSON.stringify(info)),
-        ),
-      ),
-    );
-    const rest = `The first ${members.length} of ${whole(total)}.`;
-    return {
-      count: total,
-      list: total > members.length ? [list, el('p.muted', rest)] : [list],
-    };
+    const query = { limit: String(MEMBERS) };
+    const answer = await act('presence', { params: { room }, query });
+    const { count: total, members = null } = answer;
+    if (members === null) return { count: total, list: note('Too many to list.') };
+    if (members.length === 0) return { count: 0, list: note('No user is in the room.') };
+    const list = html`
+      <ul class="members" tabindex="0" aria-label="Members">${members.map(memberOf)}</ul>
+      ${total > members.length && note(`The first ${members.length} of ${whole(total)}.`)}`;
+    return { count: total, list };
   } catch (error) {
     const { code } = /** @type {ApiError} */ (error);
     const text =
       code === 'NO_PRESENCE'
         ? 'This room has no presence. FANFARE_PRESENCE names the rooms that have it.'
         : textOf(error);
-    return { count: null, list: [el('p.muted', text)] };
+    return { count: null, list: note(text) };
   }
 }
 
-/** History and live messages, as two tabs over one list. */
-class MessagePanel {
-  #list = h('div.messages', { tabindex: 0, role: 'region', 'aria-label': 'Messages' });
-  #state = h('div.tail-state', { role: 'status' });
-  #liveButton;
-  #deleteButton;
+/** @param {Message} member */
+function memberOf({ user, info }) {
+  return html`<li>
+    <a href=${hrefOf('users', user)}>${user}</a>
+    ${info !== undefined && html`<code class="muted">${JSON.stringify(info)}</code>`}
+  </li>`;
+}
+
+/**
+ * History and live messages, which share one list.
+ * @typedef {object} State
+ * @property {Child} content of the list @property {Child} status of the tail
+ * @property {boolean} isLive @property {boolean} hasHistory
+ * @extends {Component<{app: App, room: string, published: number}, State>}
+ */
+class MessagePanel extends Component {
+  /** @type {State} */
+  state = { content: null, status: null, isLive: false, hasHistory: false };
   /** The live tail. @type {AbortController|null} */
   #live = null;
 
-  /** @param {App} app @param {string} room @param {AbortSignal} leaving */
-  constructor(app, room, leaving) {
-    this.app = app;
-    this.room = room;
-    this.leaving = leaving;
-    this.mayRead = app.can('history');
-    const disabled = !this.mayRead;
-    const toggle = () => (this.#live === null ? this.#start() : this.#stop());
-    const history = h('button.button', { disabled, onclick: () => this.#showHistory() }, 'History');
-    this.#liveButton = h('button.button', { disabled, onclick: toggle }, icon('play'), 'Live tail');
-    this.#deleteButton = h(
-      'button.button.quiet',
-      { onclick: () => this.#deleteHistory() },
-      'Delete history',
-    );
-    this.#deleteButton.hidden = true;
-    this.element = el(
-      'section.card.message-card',
-      el(
-        'header.card-head',
-        el('h2', 'Messages'),
-        this.#state,
-        el('div.actions', this.#deleteButton, history, this.#liveButton),
-      ),
-      this.#list,
-    );
-    if (this.mayRead) this.#showHistory();
-    else this.#say('key', 'Not permitted', 'Your key lacks the right history.');
+  componentDidMount() {
+    this.#refresh();
   }
 
-  refresh() {
-    if (this.#live === null && this.mayRead) this.#showHistory();
+  /** @param {{published: number}} before */
+  componentDidUpdate({ published }) {
+    if (published !== this.props.published) this.#refresh();
   }
 
-  /** @param {import('./dom.js').IconName} name @param {string} title @param {string} text */
-  #say(name, title, text) {
-    fill(this.#list, empty(name, title, text));
+  componentWillUnmount() {
+    this.#live?.abort();
   }
 
-  #stop() {
+  #refresh() {
+    if (!this.props.app.can('history')) this.setState({ content: denied('history') });
+    else if (this.#live === null) this.#showHistory();
+  }
+
+  #stop = () => {
     this.#live?.abort();
     this.#live = null;
-    fill(this.#liveButton, icon('play'), 'Live tail');
-    this.#liveButton.setAttribute('aria-pressed', 'false');
-    fill(this.#state);
-  }
+    this.setState({ isLive: false, status: null });
+  };
 
-  async #start() {
+  #start = async () => {
     const controller = new AbortController();
     const { signal } = controller;
     this.#live = controller;
-    this.leaving.addEventListener('abort', () => this.#stop(), { signal });
-    fill(this.#liveButton, icon('stop'), 'Stop');
-    this.#liveButton.setAttribute('aria-pressed', 'true');
-    this.#say('rooms', 'Waiting for messages', 'New messages of this room appear here.');
-    const received = { left: 0, isFirst: true };
+    const text = 'New messages of this room appear here.';
+    const content = empty('rooms', 'Waiting for messages', text);
+    this.setState({ isLive: true, content });
+    const receive = this.#receiver();
     while (!signal.aborted) {
-      fill(this.#state, pill('plain', 'connecting'));
+      this.setState({ status: pill('plain', 'connecting') });
       try {
-        await tail(this.room, signal, (part) => this.#receive(part, received));
+        await tail(this.props.room, signal, receive);
       } catch (error) {
         if (signal.aborted) return;
-        const { status } = /** @type {ApiError} */ (error);
-        if (status === 403) {
+        if (/** @type {ApiError} */ (error).status === 403) {
           this.#stop();
-          return this.#say('key', 'Not permitted', textOf(error));
+          return this.setState({ content: empty('key', 'Not permitted', textOf(error)) });
         }
       }
-      if (!signal.aborted) fill(this.#state, pill('warn', 'reconnecting'));
+      if (!signal.aborted) this.setState({ status: pill('warn', 'reconnecting') });
       await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
     }
+  };
+
+  /** @returns {Parameters<typeof tail>[2]} shows the messages of one tail, the latest first */
+  #receiver() {
+    let left = 0;
+    let received = 0;
+    /** @type {Child[]} */
+    let shown = [];
+    return (part) => {
+      left += part.left;
+      const note = html`<span class="muted">${whole(left)} left out: too many a second</span>`;
+      this.setState({ status: [pill('good', 'live'), left > 0 && note] });
+      if (part.lines.length === 0) return;
+      const messages = part.lines.map(({ text, bytes }) =>
+        messageOf(parsed(text, bytes), ++received),
+      );
+      shown = [...messages.reverse(), ...shown].slice(0, MAX_SHOWN);
+      this.setState({ content: shown });
+    };
   }
 
-  /**
-   * @param {{lines: {text: string, bytes: number}[], left: number}} part
-   * @param {{left: number, isFirst: boolean}} received of this tail so far
-   */
-  #receive({ lines, left }, received) {
-    received.left += left;
-    const note = `${whole(received.left)} left out: too many a second`;
-    fill(this.#state, pill('good', 'live'), received.left > 0 && el('span.muted', note));
-    if (lines.length > 0 && received.isFirst) {
-      fill(this.#list);
-      received.isFirst = false;
-    }
-    for (const { text, bytes } of lines) this.#list.prepend(messageOf(parsed(text, bytes)));
-    while (this.#list.childElementCount > MAX_SHOWN) this.#list.lastElementChild?.remove();
-  }
-
-  async #showHistory() {
+  #showHistory = async () => {
     this.#stop();
+    const { room } = this.props;
     try {
       const query = { limit: String(HISTORY) };
-      const { messages } = await act('history', { params: { room: this.room }, query });
-      if (messages.length > 0) fill(this.#list, [...messages].reverse().map(messageOf));
-      else this.#say('rooms', 'The history is empty', 'Nothing was published, or it has expired.');
-      this.#deleteButton.hidden = !this.app.can('delete');
+      const { messages } = await act('history', { params: { room }, query });
+      const none = 'Nothing was published, or it has expired.';
+      const content =
+        messages.length === 0
+          ? empty('rooms', 'The history is empty', none)
+          : [...messages].reverse().map((one) => messageOf(one));
+      this.setState({ content, hasHistory: true });
     } catch (error) {
       const { code } = /** @type {ApiError} */ (error);
-      this.#deleteButton.hidden = true;
-      if (code === 'NO_HISTORY')
-        this.#say(
-          'rooms',
-          'This room keeps no history',
-          'Start the live tail to see new messages. FANFARE_HISTORY names the rooms that keep some.',
-        );
-      else this.#say('alert', 'The history cannot be read', textOf(error));
+      const text =
+        'Start the live tail to see new messages. FANFARE_HISTORY names the rooms that keep some.';
+      const content =
+        code === 'NO_HISTORY'
+          ? empty('rooms', 'This room keeps no history', text)
+          : empty('alert', 'The history cannot be read', textOf(error));
+      this.setState({ content, hasHistory: false });
     }
-  }
+  };
 
-  async #deleteHistory() {
-    const { room } = this;
-    const isSure = await confirmed({
+  #deleteHistory = async () => {
+    const { room } = this.props;
+    await act('delete_history', { params: { room } });
+    await this.#showHistory();
+    return `The history of ${room} is deleted.`;
+  };
+
+  render() {
+    const { app, room } = this.props;
+    const { content, status, isLive, hasHistory } = this.state;
+    const disabled = !app.can('history');
+    const question = {
       title: `Delete the history of ${room}?`,
       text: 'Members are asked to load their state again. Clients that come back later cannot recover what they missed.',
       action: 'Delete history',
-    });
-    if (!isSure) return;
-    await run(this.#deleteButton, async () => {
-      await act('delete_history', { params: { room } });
-      await this.#showHistory();
-      return `The history of ${room} is deleted.`;
-    });
+    };
+    return html`<section class="card message-card">
+      <header class="card-head">
+        <h2>Messages</h2>
+        <div class="tail-state" role="status">${status}</div>
+        <div class="actions">
+          ${
+            hasHistory &&
+            app.can('delete') &&
+            html`<${ActionButton} class="quiet" question=${question} action=${this.#deleteHistory}>
+              Delete history
+            <//>`
+          }
+          <button class="button" disabled=${disabled} onclick=${this.#showHistory}>History</button>
+          <button
+            class="button" disabled=${disabled} aria-pressed=${isLive}
+            onclick=${isLive ? this.#stop : this.#start}
+          >${icon(isLive ? 'stop' : 'play')}${isLive ? 'Stop' : 'Live tail'}</button>
+        </div>
+      </header>
+      <div class="messages" tabindex="0" role="region" aria-label="Messages">${content}</div>
+    </section>`;
   }
 }
 
@@ -282,24 +284,21 @@ function parsed(text, bytes) {
   }
 }
 
-/** @param {Message} message */
-function messageOf({ type, payload, from, timestamp, offset, event, member, note }) {
+/** @param {Message} message @param {number} [key] of a live one */
+function messageOf({ type, payload, from, timestamp, offset, event, member, note }, key) {
   const isEvent = type === 'presence' || type === 'resync';
   const text = isEvent
     ? `${type} ${event ?? ''} ${member === undefined ? '' : JSON.stringify(member)}`
     : typeof payload === 'string'
       ? JSON.stringify(payload)
       : JSON.stringify(payload, null, 1).replace(/\n\s*/g, ' ');
-  return h(
-    'article',
-    { class: `message${isEvent ? ' event' : ''}` },
-    el(
-      'div.message-meta',
-      timestamp > 0 && el('time', clock(timestamp)),
-      offset !== undefined && el('span.offset', `#${whole(offset)}`),
-      from !== undefined && el('span.from', from === '' ? 'HTTP API' : from),
-      note !== undefined && el('span', note),
-    ),
-    el('code', text),
-  );
+  return html`<article key=${key} class="message ${isEvent ? 'event' : ''}">
+    <div class="message-meta">
+      ${timestamp > 0 && html`<time>${clock(timestamp)}</time>`}
+      ${offset !== undefined && html`<span class="offset">#${whole(offset)}</span>`}
+      ${from !== undefined && html`<span class="from">${from === '' ? 'HTTP API' : from}</span>`}
+      ${note !== undefined && html`<span>${note}</span>`}
+    </div>
+    <code>${text}</code>
+  </article>`;
 }

@@ -1,21 +1,39 @@
 // users.js: finds connections on every server, and those whom limits refuse most; acts on users.
 
 import { ApiError, act } from './api.js';
-import { confirmed, run, textOf } from './dialog.js';
-import { choice, dataTable, el, empty, field, fill, h, icon, pageHead, pill } from './dom.js';
+import { ActionButton } from './dialog.js';
 import { bytes, duration, plural, whole } from './format.js';
+import { html } from './html.js';
+import {
+  choice,
+  dataTable,
+  denied,
+  empty,
+  field,
+  hrefOf,
+  icon,
+  lacks,
+  numeric,
+  pageHead,
+  pill,
+  warning,
+} from './parts.js';
+import { PolledView } from './polled.js';
+
+/** @import { App } from './view.js' */
 
 const REFRESH_MS = 5000;
 /** Names in a list of those who are refused. */
 const MAX_SHOWN = 20;
 /** Connections of an answer; each worker lists fewer. */
 const LIMIT = '1000';
+const PARTIAL = 'A worker has not answered: connections may be missing.';
 
 /**
  * @typedef {object} Kind what can be searched for
  * @property {string} title @property {string} example @property {string} hint
  * @property {string} [query] the parameter of the search; absent: the id of one connection
- * @property {readonly [string, string]} none title and text if there is no connection
+ * @property {readonly [title: string, text: string]} none shown if there is no connection
  */
 
 /** By path. @type {Readonly<Record<string, Kind>>} */
@@ -52,6 +70,11 @@ const KINDS = Object.freeze({
   },
 });
 
+const COLUMNS = [
+  ...['Connection', 'User', 'Address', 'Server · worker', 'Transport', 'Open for'],
+  ...[numeric('Unsent'), numeric('Refused'), 'Rooms', ''],
+];
+
 /** @type {Readonly<Record<string, string>>} */
 const TRANSPORTS = Object.freeze({
   websocket: 'WebSocket',
@@ -60,126 +83,96 @@ const TRANSPORTS = Object.freeze({
   centrifugo: 'Centrifugo',
 });
 
-/** @typedef {import('./view.js').App} App */
 /**
  * A connection of `GET /api/connections`. An older worker leaves out some fields.
  * @typedef {{id: string, address?: string, transport: string, app?: string, roomCount: number, rooms: string[], server?: string, worker?: number, connectedAt?: number, user?: string, unsentBytes?: number, laggingRooms?: number, refusedMessages?: number}}
  *   UserConnection
  */
 
-/**
- * @param {App} app @param {string} name '' if there is none yet @param {string} path a key of KINDS
- * @returns {import('./view.js').View}
- */
-export function usersView(app, name, path) {
-  const kind = KINDS[path];
-  const input = h('input', {
-    type: 'search',
-    name: path,
-    value: name,
-    placeholder: kind.example,
-    required: true,
-    autocomplete: 'off',
-    spellcheck: 'false',
-  });
-  const result = h('div.result', { 'aria-live': 'polite' });
-  const about = app.session.hasTokens
-    ? 'A user is the sub of a token.'
-    : 'Without tokens, a user is a name in rooms with presence.';
-  let isClosed = false;
+export class UsersView extends PolledView {
+  attributes = { 'aria-live': 'polite' };
+  fault = 'Nothing can be looked up now';
 
-  const load = async () => {
-    if (!app.can('presence'))
-      return fill(result, empty('key', 'Not permitted', 'Your key lacks the right presence.'));
-    try {
-      if (name === '') {
-        fill(result, await refusedLists());
-        if (!isClosed) setTimeout(load, REFRESH_MS);
-      } else if (path === 'users') fill(result, await resultOf(app, name, load));
-      else fill(result, await connectionsOf(app, path, name, load));
-    } catch (error) {
-      fill(result, empty('alert', 'Nothing can be looked up now', textOf(error)));
-      if (name === '' && !isClosed) setTimeout(load, REFRESH_MS);
-    }
-  };
-  load();
-  return {
-    element: el(
-      'div',
-      pageHead(
-        'Users',
-        searchForm(kind.title, path, input, load),
-        `Enter ${kind.hint}.${path === 'users' ? ` ${about}` : ''}`,
-      ),
-      choice(
-        'Search for',
-        Object.entries(KINDS).map(([key, { title }]) => ({ href: `#/${key}`, title })),
-        `#/${path}`,
-      ),
-      result,
-    ),
-    title: name === '' ? 'Users' : name,
-    close: () => {
-      isClosed = true;
-    },
-  };
-}
+  get pauseMs() {
+    return this.props.name === '' && this.props.app.can('presence') ? REFRESH_MS : null;
+  }
 
-/**
- * @param {string} title @param {string} path @param {HTMLInputElement} input
- * @param {() => void} reload called if the same name is looked up again
- */
-function searchForm(title, path, input, reload) {
-  return h(
-    'form.row',
-    {
-      onsubmit: (/** @type {Event} */ event) => {
-        event.preventDefault();
-        const hash = `#/${path}/${encodeURIComponent(input.value.trim())}`;
-        if (hash === location.hash) reload();
-        else location.hash = hash;
-      },
-    },
-    el('div.search', icon('search'), field(title, input)),
-    el('button.button.primary', 'Find'),
-  );
+  async read() {
+    const { app, name, path } = this.props;
+    if (!app.can('presence')) return denied('presence');
+    if (name === '') return refusedLists();
+    return path === 'users'
+      ? userResult(app, name, this.reload)
+      : searchResult(app, path, name, this.reload);
+  }
+
+  #submit = (/** @type {Event & {currentTarget: HTMLFormElement}} */ event) => {
+    event.preventDefault();
+    const { path } = this.props;
+    const input = /** @type {HTMLInputElement} */ (event.currentTarget.elements.namedItem(path));
+    const hash = hrefOf(path, input.value.trim());
+    if (hash === location.hash) this.reload();
+    else location.hash = hash;
+  };
+
+  head() {
+    const { app, name, path } = this.props;
+    const { title, example, hint } = KINDS[path];
+    const users = app.session.hasTokens
+      ? ' A user is the sub of a token.'
+      : ' Without tokens, a user is a name in rooms with presence.';
+    const input = html`<input
+      type="search" name=${path} defaultValue=${name} placeholder=${example} required
+      autocomplete="off" spellcheck=${false}
+    />`;
+    const form = html`<form class="row" onsubmit=${this.#submit}>
+      <div class="search">${icon('search')}${field(title, input)}</div>
+      <button class="button primary">Find</button>
+    </form>`;
+    const kinds = Object.entries(KINDS).map(
+      ([key, { title }]) => /** @type {const} */ ([`#/${key}`, title]),
+    );
+    return [
+      pageHead('Users', `Enter ${hint}.${path === 'users' ? users : ''}`, form),
+      choice('Search for', kinds, `#/${path}`),
+    ];
+  }
 }
 
 async function refusedLists() {
   const { addresses, users, forgotten, partial } = await act('refused');
+  const note = `${whole(forgotten)} names that were refused less made room.`;
   return [
-    partial && el('p.warning', 'A worker has not answered: its refusals are missing.'),
-    el(
-      'div.halves',
-      refusedCard('addresses', 'Addresses refused most often', addresses),
-      refusedCard('users', 'Users refused most often', users),
-    ),
-    forgotten > 0 && el('p.muted', `${whole(forgotten)} names that were refused less made room.`),
+    partial && warning('A worker has not answered: its refusals are missing.'),
+    html`<div class="halves">
+      ${refusedCard('addresses', 'Addresses refused most often', addresses)}
+      ${refusedCard('users', 'Users refused most often', users)}
+    </div>`,
+    forgotten > 0 && html`<p class="muted">${note}</p>`,
   ];
 }
 
-/** @param {string} path @param {string} title @param {[string, number, number][]} rows */
-function refusedCard(path, title, rows) {
-  const shown = rows.slice(0, MAX_SHOWN);
-  return el(
-    'section.card.table-card',
-    el('header.card-head', el('h2', title), el('p.muted', 'in the last 5 to 10 minutes')),
-    shown.length === 0
-      ? el('p.muted.none', 'None: no limit refused anything.')
-      : dataTable(
-          title,
-          [
-            { title: KINDS[path].title },
-            { title: 'Connections', isNumber: true },
-            { title: 'Messages', isNumber: true },
-          ],
-          shown.map(([name, connections, messages]) => [
-            h('a.mono', { href: `#/${path}/${encodeURIComponent(name)}` }, name),
-            whole(connections),
-            whole(messages),
-          ]),
-        ),
-  );
+/** @param {string} path @param {string} title @param {[string, number, number][]} refused */
+function refusedCard(path, title, refused) {
+  const columns = [KINDS[path].title, numeric('Connections'), numeric('Messages')];
+  const rows = refused
+    .slice(0, MAX_SHOWN)
+    .map(([name, connections, messages]) => [
+      html`<a class="mono" href=${hrefOf(path, name)}>${name}</a>`,
+      whole(connections),
+      whole(messages),
+    ]);
+  return html`<section class="card table-card">
+    <header class="card-head">
+      <h2>${title}</h2>
+      <p class="muted">in the last 5 to 10 minutes</p>
+    </header>
+    ${
+      rows.length === 0
+        ? html`<p class="muted none">None: no limit refused anything.</p>`
+        : dataTable(title, columns, rows)
+    }
+  </section>`;
 }
 
 /**
@@ -206,10 +199,10 @@ async function search(path, name) {
  * @param {string} name a room, an address, or the id of a connection
  * @param {() => Promise<void>} reload
  */
-async function connectionsOf(app, path, name, reload) {
+async function searchResult(app, path, name, reload) {
   const { count, connections, partial } = await search(path, name);
   return [
-    partial && el('p.warning', 'A worker has not answered: connections may be missing.'),
+    partial && warning(PARTIAL),
     connections.length === 0
       ? empty('users', ...KINDS[path].none)
       : connectionTable(app, connections, count, reload),
@@ -217,32 +210,30 @@ async function connectionsOf(app, path, name, reload) {
 }
 
 /** @param {App} app @param {string} user @param {() => Promise<void>} reload */
-async function resultOf(app, user, reload) {
+async function userResult(app, user, reload) {
   const { count, connections, partial } = await search('users', user);
-  const disconnect = disconnectButton(app, user, count, reload);
-  const revoke = revokeButton(app, user, reload);
+  const { hasTokens } = app.session;
   const why = [
-    !app.can('disconnect') && 'Your key lacks the right disconnect.',
-    !app.can('revoke') && 'Your key lacks the right revoke.',
-    !app.session.hasTokens && 'Nothing to revoke: this server is not configured for tokens.',
+    !app.can('disconnect') && lacks('disconnect'),
+    !app.can('revoke') && lacks('revoke'),
+    !hasTokens && 'Nothing to revoke: this server is not configured for tokens.',
   ].filter((text) => text !== false);
   return [
-    el(
-      'section.card.user-card',
-      h('div.avatar', { 'aria-hidden': 'true' }, user.slice(0, 1).toUpperCase()),
-      el(
-        'div.user-name',
-        el('h2', user),
-        el(
-          'p.muted',
-          count > 0 ? pill('good', 'online') : pill('plain', 'offline'),
-          ` ${plural(count, 'connection')} on all servers`,
-        ),
-      ),
-      el('div.actions', disconnect, revoke),
-      why.length > 0 && el('p.muted.user-note', why.join(' ')),
-    ),
-    partial && el('p.warning', 'A worker has not answered: connections may be missing.'),
+    html`<section class="card user-card">
+      <div class="avatar" aria-hidden="true">${user.slice(0, 1).toUpperCase()}</div>
+      <div class="user-name">
+        <h2>${user}</h2>
+        <p class="muted">
+          ${count > 0 ? pill('good', 'online') : pill('plain', 'offline')}
+          ${` ${plural(count, 'connection')} on all servers`}
+        </p>
+      </div>
+      <div class="actions">
+        ${disconnectButton(app, user, count, reload)}${revokeButton(app, user, reload)}
+      </div>
+      ${why.length > 0 && html`<p class="muted user-note">${why.join(' ')}</p>`}
+    </section>`,
+    partial && warning(PARTIAL),
     connections.length > 0 && connectionTable(app, connections, count, reload),
   ];
 }
@@ -254,11 +245,13 @@ function disconnectButton(app, user, count, reload) {
     text: `${plural(count, 'connection')} will be closed. The user may connect again; revoke the tokens to prevent that.`,
     action: 'Disconnect',
   };
-  return askingButton('Disconnect', !app.can('disconnect') || count === 0, question, async () => {
+  const disconnect = async () => {
     const body = JSON.stringify({ user });
     const closed = await act('disconnect', { body }).finally(reload);
     return `${plural(closed.connections, 'connection')} of ${user} closed.`;
-  });
+  };
+  const disabled = !app.can('disconnect') || count === 0;
+  return dangerButton('Disconnect', disabled, question, disconnect);
 }
 
 /** @param {App} app @param {string} user @param {() => Promise<void>} reload */
@@ -268,23 +261,22 @@ function revokeButton(app, user, reload) {
     text: 'All tokens issued until now stop working on every server, and their connections are closed. A new token lets the user in again.',
     action: 'Revoke tokens',
   };
-  const isDisabled = !app.can('revoke') || !app.session.hasTokens;
-  return askingButton('Revoke tokens', isDisabled, question, async () => {
+  const revoke = async () => {
     await act('revoke', { body: JSON.stringify({ user }) }).finally(reload);
     return `The tokens of ${user} are revoked.`;
-  });
+  };
+  const disabled = !app.can('revoke') || !app.session.hasTokens;
+  return dangerButton('Revoke tokens', disabled, question, revoke);
 }
 
 /**
- * @param {string} label @param {boolean} disabled @param {Parameters<typeof confirmed>[0]} question
- * @param {() => Promise<string>} action
+ * @param {string} label @param {boolean} disabled
+ * @param {import('./dialog.js').Question} question @param {() => Promise<string>} action
  */
-function askingButton(label, disabled, question, action) {
-  const onclick = async () => {
-    if (await confirmed(question)) await run(button, action);
-  };
-  const button = h('button.button.danger', { disabled, onclick }, label);
-  return button;
+function dangerButton(label, disabled, question, action) {
+  return html`<${ActionButton}
+    class="danger" disabled=${disabled} question=${question} action=${action}
+  >${label}<//>`;
 }
 
 /**
@@ -292,30 +284,14 @@ function askingButton(label, disabled, question, action) {
  * @param {() => Promise<void>} reload
  */
 function connectionTable(app, connections, count, reload) {
-  return el(
-    'div.card.table-card',
-    dataTable(
-      el(
-        'caption',
-        count > connections.length
-          ? `Connections: the first ${connections.length} of ${whole(count)}`
-          : 'Connections',
-      ),
-      [
-        { title: 'Connection' },
-        { title: 'User' },
-        { title: 'Address' },
-        { title: 'Server · worker' },
-        { title: 'Transport' },
-        { title: 'Open for' },
-        { title: 'Unsent', isNumber: true },
-        { title: 'Refused', isNumber: true },
-        { title: 'Rooms' },
-        { title: '' },
-      ],
-      connections.map((connection) => connectionRow(app, connection, reload)),
-    ),
-  );
+  const caption =
+    count > connections.length
+      ? `Connections: the first ${connections.length} of ${whole(count)}`
+      : 'Connections';
+  const rows = connections.map((connection) => connectionRow(app, connection, reload));
+  return html`<div class="card table-card">
+    ${dataTable(caption, COLUMNS, rows, { isCaptionShown: true })}
+  </div>`;
 }
 
 /** @param {App} app @param {UserConnection} connection @param {() => Promise<void>} reload */
@@ -328,63 +304,52 @@ function connectionRow(app, connection, reload) {
     rooms,
     roomCount,
     server = '',
-    worker,
-    connectedAt,
-    user = '',
-    unsentBytes,
-    laggingRooms = 0,
-    refusedMessages,
   } = connection;
+  const { worker, connectedAt, user = '', unsentBytes, laggingRooms = 0 } = connection;
+  const { refusedMessages } = connection;
+  const link = (
+    /** @type {string} */ name,
+    /** @type {string} */ path,
+    /** @type {string} */ kind,
+  ) =>
+    name === ''
+      ? '–'
+      : html`<a class="${kind} name" href=${hrefOf(path, name)} title=${name}>${name}</a>`;
+  const note = (/** @type {string} */ text) => html`<p class="muted">${text}</p>`;
   return [
-    el('span.mono', id),
-    user === ''
-      ? '–'
-      : h('a.name', { href: `#/users/${encodeURIComponent(user)}`, title: user }, user),
-    address === ''
-      ? '–'
-      : h(
-          'a.mono.name',
-          { href: `#/addresses/${encodeURIComponent(address)}`, title: address },
-          address,
-        ),
+    html`<span class="mono">${id}</span>`,
+    link(user, 'users', ''),
+    link(address, 'addresses', 'mono'),
     server === '' ? '–' : `${server}${worker === undefined ? '' : ` · ${worker}`}`,
-    [TRANSPORTS[transport] ?? transport, appId !== '' && el('p.muted', `app ${appId}`)],
+    [TRANSPORTS[transport] ?? transport, appId !== '' && note(`app ${appId}`)],
     connectedAt === undefined ? '–' : duration((Date.now() - connectedAt) / 1000),
     [
       unsentBytes === undefined ? '–' : bytes(unsentBytes),
-      laggingRooms > 0 && el('p.muted', `behind in ${plural(laggingRooms, 'room')}`),
+      laggingRooms > 0 && note(`behind in ${plural(laggingRooms, 'room')}`),
     ],
     refusedMessages === undefined ? '–' : whole(refusedMessages),
-    el(
-      'div.chips',
-      rooms.map((room) =>
-        h('a.chip.name', { href: `#/rooms/${encodeURIComponent(room)}`, title: room }, room),
-      ),
-      roomCount > rooms.length && el('span.muted', `and ${whole(roomCount - rooms.length)} more`),
-      roomCount === 0 && el('span.muted', 'none'),
-    ),
+    html`<div class="chips">
+      ${rooms.map((room) => link(room, 'rooms', 'chip'))}
+      ${
+        roomCount > rooms.length &&
+        html`<span class="muted">and ${whole(roomCount - rooms.length)} more</span>`
+      }
+      ${roomCount === 0 && html`<span class="muted">none</span>`}
+    </div>`,
     closeButton(app, id, reload),
   ];
 }
 
 /** @param {App} app @param {string} id @param {() => Promise<void>} reload */
 function closeButton(app, id, reload) {
-  const button = h(
-    'button.button.small',
-    {
-      disabled: !app.can('disconnect'),
-      'aria-label': `Close connection ${id}`,
-      onclick: () =>
-        run(button, async () => {
-          const body = JSON.stringify({ connectionId: id });
-          // If the outcome is unknown, the table shows it.
-          const { connections } = await act('disconnect', { body }).finally(reload);
-          return connections > 0
-            ? `Connection ${id} closed.`
-            : `Connection ${id} was gone already.`;
-        }),
-    },
-    'Close',
-  );
-  return button;
+  const close = async () => {
+    const body = JSON.stringify({ connectionId: id });
+    // If the outcome is unknown, the table shows it.
+    const { connections } = await act('disconnect', { body }).finally(reload);
+    return connections > 0 ? `Connection ${id} closed.` : `Connection ${id} was gone already.`;
+  };
+  return html`<${ActionButton}
+    key=${id} class="small" disabled=${!app.can('disconnect')}
+    aria-label=${`Close connection ${id}`} action=${close}
+  >Close<//>`;
 }

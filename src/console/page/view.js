@@ -10,16 +10,18 @@
  */
 
 /**
- * @typedef {{session: Session, store: import('./store.js').Store,
- *   can: (right: string) => boolean}} App
+ * @typedef {object} App
+ * @property {Session} session @property {import('./store.js').Store} store
+ * @property {(right: string) => boolean} can
  */
 
 /**
- * @typedef {object} View
- * @property {HTMLElement} element @property {string} title
- * @property {() => void} [update] new samples have come
- * @property {() => void} [redraw] the theme or the width has changed
- * @property {() => void} [close]
+ * A view is a component with these properties. The frame renders it again with new samples, and
+ * begins another one for another address.
+ * @typedef {object} ViewProps
+ * @property {App} app @property {string} path of the address
+ * @property {string} name of a room or a user, from the address; '' if it has none
+ * @property {number} look grows if the theme or the width has changed
  */
 
 export {};

@@ -1,12 +1,13 @@
 // webhooks.js: the endpoints of webhooks: what waits for them, their last error, a test.
 
 import { get, post } from './api.js';
-import { run } from './dialog.js';
-import { dataTable, el, empty, h, pill } from './dom.js';
+import { ActionButton } from './dialog.js';
 import { clock, duration, whole } from './format.js';
-import { polledView } from './polled-view.js';
+import { html } from './html.js';
+import { dataTable, empty, numeric, pageHead, pill } from './parts.js';
+import { PolledView } from './polled.js';
 
-/** @import { App, View } from './view.js' */
+/** @import { App } from './view.js' */
 
 const TONES = /** @type {const} */ ({
   ok: 'good',
@@ -16,33 +17,37 @@ const TONES = /** @type {const} */ ({
   gone: 'bad',
 });
 const LANES = 16;
+const COLUMNS = [
+  ...['Endpoint', 'State', numeric('Waiting'), numeric('Oldest'), numeric('Delivered')],
+  ...[numeric('Dropped'), 'Last error', 'Test'],
+];
 
 /**
  * @typedef {{name: string, app: string|null, origin: string, types: string[], rooms: string[], state: keyof typeof TONES, pending: number, oldestSeconds: number, delivered: number, dropped: number, lastError: string, lastErrorAt: number, lastDeliveryAt: number}}
  *   Endpoint
  */
 
-/** @param {App} app @returns {View} */
-export function webhooksView(app) {
-  return polledView(
-    {
-      title: 'Webhooks',
-      about: 'What this server sends to back ends.',
-      fault: 'The endpoints cannot be read',
-    },
-    async () => {
-      const { isConfigured, endpoints, lanes } = await get('/webhooks');
-      if (!isConfigured)
-        return empty(
-          'plug',
-          'No webhooks are configured',
-          'FANFARE_WEBHOOKS names a file of endpoints.',
-        );
-      if (endpoints === null)
-        return empty('alert', 'The courier is starting', 'It sends the webhooks.');
-      return [table(app, endpoints), el('p.muted', lanesOf(lanes))];
-    },
-  );
+export class WebhooksView extends PolledView {
+  fault = 'The endpoints cannot be read';
+
+  async read() {
+    const { isConfigured, endpoints, lanes } = await get('/webhooks');
+    if (!isConfigured) {
+      const text = 'FANFARE_WEBHOOKS names a file of endpoints.';
+      return empty('plug', 'No webhooks are configured', text);
+    }
+    if (endpoints === null)
+      return empty('alert', 'The courier is starting', 'It sends the webhooks.');
+    const rows = endpoints.map((/** @type {Endpoint} */ one) => row(this.props.app, one));
+    return [
+      html`<div class="card table-card">${dataTable('Endpoints', COLUMNS, rows)}</div>`,
+      html`<p class="muted">${lanesOf(lanes)}</p>`,
+    ];
+  }
+
+  head() {
+    return pageHead('Webhooks', 'What this server sends to back ends.');
+  }
 }
 
 /** @param {number} lanes */
@@ -54,27 +59,6 @@ function lanesOf(lanes) {
   return `${share} Counts began with the start or the last reload.`;
 }
 
-/** @param {App} app @param {Endpoint[]} endpoints */
-function table(app, endpoints) {
-  return el(
-    'div.card.table-card',
-    dataTable(
-      'Endpoints',
-      [
-        { title: 'Endpoint' },
-        { title: 'State' },
-        { title: 'Waiting', isNumber: true },
-        { title: 'Oldest', isNumber: true },
-        { title: 'Delivered', isNumber: true },
-        { title: 'Dropped', isNumber: true },
-        { title: 'Last error' },
-        { title: 'Test' },
-      ],
-      endpoints.map((one) => row(app, one)),
-    ),
-  );
-}
-
 /** @param {App} app @param {Endpoint} endpoint */
 function row(app, endpoint) {
   const { name, app: appId, origin, types, rooms, state, pending, delivered, dropped } = endpoint;
@@ -84,30 +68,17 @@ function row(app, endpoint) {
     if (outcome !== 'delivered') throw new Error(`${name}: ${error}`);
     return `${name} received the test`;
   };
+  const about = [origin, appId !== null && `app ${appId}`, types.join(', '), rooms.join(', ')];
+  const at = (/** @type {number} */ timeMs) =>
+    timeMs > 0 && html`<p class="muted">${clock(timeMs)}</p>`;
   return [
-    [
-      el('code', name),
-      el(
-        'p.muted.meaning',
-        [origin, appId !== null && `app ${appId}`, types.join(', '), rooms.join(', ')]
-          .filter(Boolean)
-          .join(' · '),
-      ),
-    ],
+    html`<code>${name}</code><p class="muted meaning">${about.filter(Boolean).join(' · ')}</p>`,
     pill(TONES[state], state),
     whole(pending),
     pending === 0 ? '–' : duration(oldestSeconds),
-    [whole(delivered), lastDeliveryAt > 0 && el('p.muted', clock(lastDeliveryAt))],
-    h('span', { class: dropped > 0 ? 'acted' : null }, whole(dropped)),
-    lastErrorAt === 0 ? '–' : [lastError, el('p.muted', clock(lastErrorAt))],
-    h(
-      'button.button',
-      {
-        disabled: !app.can('publish'),
-        onclick: (/** @type {Event} */ event) =>
-          run(/** @type {HTMLButtonElement} */ (event.currentTarget), test),
-      },
-      'Send test',
-    ),
+    [whole(delivered), at(lastDeliveryAt)],
+    html`<span class=${dropped > 0 ? 'acted' : null}>${whole(dropped)}</span>`,
+    lastErrorAt === 0 ? '–' : [lastError, at(lastErrorAt)],
+    html`<${ActionButton} disabled=${!app.can('publish')} action=${test}>Send test<//>`,
   ];
 }
