@@ -190,7 +190,8 @@ async function courier() {
     : await readHere(STDIN_HAS_TEXTS ? jsonOfStdin() : {});
   if (!config) return;
   const { runCourier } = await import('./webhooks/courier.js');
-  await runCourier(config, logFor(config));
+  const { openEventQueue } = await import('./backend/index.js');
+  await runCourier(config, logFor(config), openEventQueue);
 }
 
 /** The primary is of version 0.2. @param {Texts|undefined} texts */

@@ -1,7 +1,7 @@
 // app-places.js: the limit of connections per app, over all workers and servers, and their number,
 // for connections whose tokens name an app. Those of Pusher clients share the places.
 
-import { appPlaceKey } from '../backend/places.js';
+import { appPlaceKey } from '../protocol/place-keys.js';
 import { refusal, spread } from '../protocol/refusal.js';
 
 /** @import { Places } from '../backend/places.js' */

@@ -1,7 +1,7 @@
 // user-places.js: the limit of connections per user, over all workers and servers.
 
 import { hash } from 'node:crypto';
-import { USER_PREFIX } from '../backend/places.js';
+import { USER_PREFIX } from '../protocol/place-keys.js';
 import { refusal, spread } from '../protocol/refusal.js';
 
 /** @import { Places } from '../backend/places.js' */

@@ -1,7 +1,6 @@
 // places.js: the contract of places: connections counted by client address, by user and by app.
 //
-// The relay counts a server's places for every backend. A key is short ASCII: an address as limits
-// count it (admission/address.js), the hash of a user's name, or the id of a door's app.
+// The relay counts a server's places for every backend. protocol/place-keys.js makes their keys.
 
 import { MODES } from '../config/settings.js';
 
@@ -26,23 +25,6 @@ import { MODES } from '../config/settings.js';
  * Each app has a cap of its own, which `acquire` names.
  * @typedef {{address: FleetRule, user: FleetRule, app?: {mode: Mode}}} FleetRules
  */
-/** @typedef {keyof FleetRules} PlaceKind */
-
-/** Prefix of users' keys. No address begins with it. */
-export const USER_PREFIX = 'user:';
-const APP_PREFIX = 'app:';
-
-/** @param {string} key @returns {PlaceKind} */
-export function kindOfKey(key) {
-  if (key.startsWith(USER_PREFIX)) return 'user';
-  return key.startsWith(APP_PREFIX) ? 'app' : 'address';
-}
-
-/** @param {string} id of an app, short ASCII @returns {string} its key */
-export function appPlaceKey(id) {
-  return APP_PREFIX + id;
-}
-
 /**
  * @param
  *   {Pick<Config, 'tokens'|'hooks'|'pusher'|'fleetLimitsMode'|'maxConnectionsPerIp'|'maxConnectionsPerIpMode'|'maxConnectionsPerUser'|'maxConnectionsPerUserMode'>}

@@ -5,7 +5,7 @@
 //
 // Native clients and API keys of an app give bare names, and a session or a key maps them once, on
 // their way in. What the native protocol writes goes through `wireName`, so all readers of a room
-// share its frames. Pusher's door maps channels to the same rooms (doors/pusher/channels.js).
+// share its frames. Pusher's door maps channels to the same rooms (pusher-channels.js).
 //
 // No native name has a `~`, so the mapping is injective, and no client reaches a room outside its
 // app. After the prefix, `:` becomes `~`: doors keep rooms of their own there (`~123:u:7`). The

@@ -12,7 +12,6 @@
 //                        status   once a second: endpoints for the console, metrics
 //                        tested   how a test ended
 
-import { openEventQueue } from '../backend/index.js';
 import { flushLog } from '../observability/log.js';
 import { createCourierMetrics } from '../observability/registry.js';
 import { AddressGuard } from './addresses.js';
@@ -56,8 +55,9 @@ const CLOSE_TIMEOUT_MS = 3000;
 /**
  * Runs until the primary stops it or exits.
  * @param {Config} config with webhooks @param {import('pino').Logger} log
+ * @param {typeof import('../backend/index.js').openEventQueue} openEventQueue for a server with Redis
  */
-export async function runCourier(config, log) {
+export async function runCourier(config, log, openEventQueue) {
   // Ctrl-C in a terminal reaches the whole process group, but the primary decides what happens.
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']))
     process.on(signal, () => {});

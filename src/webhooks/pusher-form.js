@@ -7,8 +7,8 @@
 
 import { createHash } from 'node:crypto';
 import { APP_EVENT_TYPES } from '../config/pusher.js';
-import { appIdOf, channelOf, userOfChannel } from '../doors/pusher/channels.js';
-import { sign } from '../doors/pusher/signature.js';
+import { appIdOf, channelOf, userOfChannel } from '../protocol/pusher-channels.js';
+import { sign } from '../protocol/pusher-signature.js';
 import { messageOf } from './message.js';
 
 /** @import { Form, Sendable } from './message.js' */

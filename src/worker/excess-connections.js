@@ -4,8 +4,8 @@
 // An order names how many connections may stay, so repeating it changes nothing. The orders of a
 // turn share a walk over all connections: a list by address would cost each connection memory.
 
-import { USER_PREFIX } from '../backend/places.js';
 import { CLOSES } from '../protocol/codes.js';
+import { USER_PREFIX } from '../protocol/place-keys.js';
 
 const CLOSE_OF = Object.freeze({ address: CLOSES.ADDRESS_LIMIT, user: CLOSES.USER_LIMIT });
 

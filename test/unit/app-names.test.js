@@ -11,7 +11,6 @@ import { TokenError } from '../../src/auth/token-error.js';
 import { readPusherSettings } from '../../src/config/pusher-apps.js';
 import { fits } from '../../src/config/room-patterns.js';
 import { readText } from '../../src/config/texts.js';
-import { channelOf, roomOf, roomOfUser } from '../../src/doors/pusher/channels.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { AppNames, isOfApp, namesOf, wireName } from '../../src/protocol/app-names.js';
 import { isRoom } from '../../src/protocol/decode.js';
@@ -29,6 +28,7 @@ import {
   roomPrefix,
 } from '../../src/protocol/frame.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { channelOf, roomOf, roomOfUser } from '../../src/protocol/pusher-channels.js';
 
 const [OWN, OTHER, SHARED] = [
   { id: '1', isShared: false },

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { USER_PREFIX } from '../../src/backend/places.js';
 import { Connection } from '../../src/hub/connection.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { USER_PREFIX } from '../../src/protocol/place-keys.js';
 import { createCloseAll } from '../../src/worker/close-all.js';
 import { ExcessConnections } from '../../src/worker/excess-connections.js';
 import { Turn } from '../../src/worker/turn.js';

@@ -16,8 +16,9 @@ import {
   encodeReport,
   SERVER_BYTES,
 } from '../../src/backend/embedded/place-report.js';
-import { appPlaceKey, fleetRulesOf, USER_PREFIX } from '../../src/backend/places.js';
+import { fleetRulesOf } from '../../src/backend/places.js';
 import { loadConfig } from '../../src/config/config.js';
+import { appPlaceKey, USER_PREFIX } from '../../src/protocol/place-keys.js';
 
 const CAP = 100;
 const ADDRESS = '192.0.2.1';

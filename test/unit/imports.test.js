@@ -50,6 +50,7 @@ const TABLE = Object.freeze({
       'cli/',
       'auth/token-check.js',
       'auth/token-command.js',
+      'backend/index.js',
       'config/',
       'observability/log.js',
       'observability/printable.js',
@@ -90,7 +91,13 @@ const TABLE = Object.freeze({
   protocol: {
     may: [],
     packages: [],
-    node: ['node:buffer', 'node:crypto createHash', 'node:zlib'],
+    node: [
+      'node:buffer',
+      'node:crypto createHash',
+      'node:crypto createHmac',
+      'node:crypto timingSafeEqual',
+      'node:zlib',
+    ],
     never: CLOCK_OR_IO,
   },
   // The clock is handed in.
@@ -108,8 +115,8 @@ const TABLE = Object.freeze({
       'protocol/codes.js',
       'protocol/decode.js',
       'protocol/json-scan.js',
+      'protocol/place-keys.js',
       'protocol/refusal.js',
-      'backend/places.js',
       'backend/revocations.js',
     ],
     packages: ['jose'],
@@ -145,7 +152,13 @@ const TABLE = Object.freeze({
     node: 'any',
   },
   'backend/embedded': {
-    may: [...BACKEND_PARTS, 'config/', 'protocol/compacted-log.js', 'protocol/publication.js'],
+    may: [
+      ...BACKEND_PARTS,
+      'config/',
+      'protocol/compacted-log.js',
+      'protocol/place-keys.js',
+      'protocol/publication.js',
+    ],
     packages: [],
     node: 'any',
   },
@@ -199,7 +212,6 @@ const TABLE = Object.freeze({
       'admission/rate.js',
       'auth/claims.js',
       'auth/rights.js',
-      'backend/places.js',
       'config/',
       'doors/command-rate.js',
       'doors/pusher/http/',
@@ -317,14 +329,9 @@ const TABLE = Object.freeze({
   // It runs in browsers, unbuilt: console/assets.js sends the two packages beside it.
   'console/page': { may: [], packages: ['htm', 'preact'], node: [] },
   // A process of its own. Nothing else loads it, but for the contract of the queue.
+  // main.js hands it the queue of Redis.
   webhooks: {
-    may: [
-      'backend/index.js',
-      'config/',
-      'doors/pusher/channels.js',
-      'doors/pusher/signature.js',
-      'observability/',
-    ],
+    may: ['config/', 'observability/', 'protocol/'],
     packages: [],
     node: 'any',
   },

@@ -4,6 +4,9 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { connectionIdOf, isSocketId, socketIdOf } from '../../src/doors/pusher/socket-id.js';
+import { Connection, numberOf } from '../../src/hub/connection.js';
+import { isRoom } from '../../src/protocol/decode.js';
 import {
   appIdOf,
   channelOf,
@@ -12,17 +15,14 @@ import {
   kindOf,
   roomOf,
   roomOfUser,
-} from '../../src/doors/pusher/channels.js';
+} from '../../src/protocol/pusher-channels.js';
 import {
   channelText,
   checkAuth,
   isSigned,
   sign,
   userText,
-} from '../../src/doors/pusher/signature.js';
-import { connectionIdOf, isSocketId, socketIdOf } from '../../src/doors/pusher/socket-id.js';
-import { Connection, numberOf } from '../../src/hub/connection.js';
-import { isRoom } from '../../src/protocol/decode.js';
+} from '../../src/protocol/pusher-signature.js';
 
 const own = { id: '123', isShared: false };
 const shared = { id: '123', isShared: true };

@@ -5,11 +5,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Client } from '../../src/doors/pusher/client.js';
 import { Quotas } from '../../src/doors/pusher/quotas.js';
-import { channelText } from '../../src/doors/pusher/signature.js';
 import { socketIdOf } from '../../src/doors/pusher/socket-id.js';
 import { Subscriptions } from '../../src/doors/pusher/subscribe.js';
 import { WaitingSubscriptions } from '../../src/doors/pusher/waiting.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { channelText } from '../../src/protocol/pusher-signature.js';
 import { refusal } from '../../src/protocol/refusal.js';
 import { hmac } from '../helpers/pusher.js';
 

@@ -19,7 +19,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
-import { kindOfKey } from '../places.js';
+import { kindOfKey } from '../../protocol/place-keys.js';
 import { decodeReport, encodeReport, isOtherVersion, SERVER_BYTES } from './place-report.js';
 
 export const TICK_MS = 250;
@@ -47,7 +47,8 @@ const RANKS = 16;
 /** @type {ReadonlyMap<string, number>} */
 const NO_PLACES = new Map();
 
-/** @import { FleetRule, FleetRules, PlaceKind } from '../places.js' */
+/** @import { FleetRule, FleetRules } from '../places.js' */
+/** @import { PlaceKind } from '../../protocol/place-keys.js' */
 
 /**
  * @typedef {object} Volunteer a worker that can carry reports; the relay's end of its link

@@ -5,7 +5,7 @@ import { Rate } from '../../admission/rate.js';
 import { asciiJson, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
 import { asTransient, encodePublication, KIND } from '../../protocol/publication.js';
-import { isChannel, kindOf, roomOf } from './channels.js';
+import { isChannel, kindOf, roomOf } from '../../protocol/pusher-channels.js';
 import { encodePayload, errorText } from './frames.js';
 import { isObject } from './messages.js';
 import { socketIdOf } from './socket-id.js';

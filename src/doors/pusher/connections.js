@@ -9,9 +9,9 @@
 
 import { createOriginCheck } from '../../admission/origin.js';
 import { Rate } from '../../admission/rate.js';
-import { appPlaceKey } from '../../backend/places.js';
 import { compileTrustProxy } from '../../config/trust-proxy.js';
 import { FORMAT } from '../../protocol/format.js';
+import { appPlaceKey } from '../../protocol/place-keys.js';
 import { errorOf, refusal } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
 import { Client } from './client.js';

@@ -20,7 +20,7 @@ import {
   payloadText,
   senderOf,
 } from '../../protocol/publication.js';
-import { appIdOf, channelOf } from './channels.js';
+import { appIdOf, channelOf } from '../../protocol/pusher-channels.js';
 import { isReserved, readObject } from './messages.js';
 
 /** @param {number|null} code @param {string} message @param {string} [channel] */

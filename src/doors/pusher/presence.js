@@ -18,7 +18,7 @@ import { Clientless } from '../../hub/clientless.js';
 import { Connection } from '../../hub/connection.js';
 import { Roster } from '../../hub/roster.js';
 import { FORMAT } from '../../protocol/format.js';
-import { appIdOf, channelOf } from './channels.js';
+import { appIdOf, channelOf } from '../../protocol/pusher-channels.js';
 import { memberEventText, membersData, readMember } from './frames.js';
 
 /** If a user's own join event takes longer, the roster is read again. */

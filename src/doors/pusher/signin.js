@@ -5,12 +5,12 @@
 
 import { asciiJson, Identity, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
+import { roomOfUser } from '../../protocol/pusher-channels.js';
+import { checkAuth, userText } from '../../protocol/pusher-signature.js';
 import { refusal } from '../../protocol/refusal.js';
-import { roomOfUser } from './channels.js';
 import { PUSHER_CLOSES } from './closes.js';
 import { signedInText } from './frames.js';
 import { fieldsOf, readObject } from './messages.js';
-import { checkAuth, userText } from './signature.js';
 import { socketIdOf } from './socket-id.js';
 
 const MAX_USER_LENGTH = 128;

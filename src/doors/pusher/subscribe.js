@@ -4,10 +4,10 @@
 // then live events. Signed data is parsed only after its signature was checked.
 
 import { RoomList } from '../../auth/rights.js';
-import { isChannel, kindOf, roomOf, userOfChannel } from './channels.js';
+import { isChannel, kindOf, roomOf, userOfChannel } from '../../protocol/pusher-channels.js';
+import { channelText, checkAuth } from '../../protocol/pusher-signature.js';
 import { cacheMissText, errorText, notSubscribedText, subscribedText } from './frames.js';
 import { fieldsOf, readObject } from './messages.js';
-import { channelText, checkAuth } from './signature.js';
 import { socketIdOf } from './socket-id.js';
 import { WaitingSubscriptions } from './waiting.js';
 
@@ -19,7 +19,7 @@ const CACHE_READ_BYTES = 40_960;
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Kind } from './channels.js' */
+/** @import { Kind } from '../../protocol/pusher-channels.js' */
 /** @import { Client, Handler } from './client.js' */
 /** @import { Presence } from './presence.js' */
 

@@ -1,7 +1,7 @@
 // watchlist.js: tells a signed-in connection which users of its list are online. A user is online
 // while the user's room has members on any server.
 
-import { roomOfUser } from './channels.js';
+import { roomOfUser } from '../../protocol/pusher-channels.js';
 import { errorText, watchlistText } from './frames.js';
 
 const MAX_WATCHED = 100;

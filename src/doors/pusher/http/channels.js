@@ -1,7 +1,7 @@
 // channels.js: routes that show which channels are occupied, by how many, and by whom.
 
+import { isChannel, kindOf, roomOf } from '../../../protocol/pusher-channels.js';
 import { inParallel } from '../../../transport/http-api/in-parallel.js';
-import { isChannel, kindOf, roomOf } from '../channels.js';
 import { readMember } from '../frames.js';
 import { badRequest } from './answers.js';
 import { Occupancy } from './occupancy.js';

@@ -6,6 +6,7 @@
 
 import { onceOnly } from '../../../hub/publisher.js';
 import { encodePublication, KIND } from '../../../protocol/publication.js';
+import { isChannel, kindOf, roomOf } from '../../../protocol/pusher-channels.js';
 import { ApiFault } from '../../../transport/http-api/fault.js';
 import {
   isIdempotencyKey,
@@ -17,7 +18,6 @@ import {
   textAt,
 } from '../../../transport/http-api/fields.js';
 import { Publishing, unitsOf } from '../../../transport/http-api/publishing.js';
-import { isChannel, kindOf, roomOf } from '../channels.js';
 import { encodePayload } from '../frames.js';
 import { isReserved } from '../messages.js';
 import { connectionIdOf, isSocketId } from '../socket-id.js';
@@ -154,7 +154,7 @@ function readEvent(app, body, fields, channels) {
   };
 }
 
-/** @param {import('../channels.js').Kind} kind */
+/** @param {import('../../../protocol/pusher-channels.js').Kind} kind */
 function isAlone({ isEncrypted, isUser }) {
   return isEncrypted || isUser;
 }

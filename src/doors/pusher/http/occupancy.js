@@ -1,9 +1,9 @@
 // occupancy.js: counts connections in an app's channels on all servers.
 
 import { roomPrefixOf } from '../../../protocol/app-names.js';
+import { channelOf, kindOf, roomOf, roomOfUser } from '../../../protocol/pusher-channels.js';
 import { allRooms } from '../../../transport/http-api/all-rooms.js';
 import { incomplete } from '../../../transport/http-api/fault.js';
-import { channelOf, kindOf, roomOf, roomOfUser } from '../channels.js';
 
 /** @import { App } from '../../../config/pusher.js' */
 /** @import { RouteServices } from './app-call.js' */

@@ -13,7 +13,7 @@
 //   `info[]=a&info[]=b` is two parameters, or `info=a,b` (PHP)
 
 import { createHash } from 'node:crypto';
-import { isSigned } from '../signature.js';
+import { isSigned } from '../../../protocol/pusher-signature.js';
 
 const MAX_PARAMETERS = 100;
 /** Clock difference that is allowed. A request can be replayed for this time. */
@@ -23,7 +23,7 @@ const TIMESTAMP = /^\d{1,12}$/;
 const MD5 = /^[0-9a-f]{32}$/i;
 const ARRAY = /^([^[]+)\[[^\]]*\]$/;
 
-/** @typedef {import('../signature.js').SigningApp} SigningApp */
+/** @typedef {import('../../../protocol/pusher-signature.js').SigningApp} SigningApp */
 /** @typedef {[key: string, value: string]} Parameter */
 
 /**

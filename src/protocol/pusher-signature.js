@@ -1,5 +1,7 @@
-// signature.js: signatures by an app's secrets: HMAC-SHA256 in hexadecimal. The first secret signs,
-// all verify. Comparisons take constant time, and no answer contains the expected signature.
+// pusher-signature.js: signatures by the secrets of a Pusher app.
+//
+// They are HMAC-SHA256 in hexadecimal. The first secret signs, all verify. Comparisons take
+// constant time, and no answer contains the expected signature.
 
 import { createHmac, timingSafeEqual } from 'node:crypto';
 

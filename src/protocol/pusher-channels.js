@@ -1,4 +1,4 @@
-// channels.js: an app's channels: their kinds, their names, and their rooms.
+// pusher-channels.js: channels of a Pusher app: their kinds, their names, and their rooms.
 //
 // Channel `chat=1` of app 123 is room `~123:chat/e1`, and signed-in user 7 has room `~123:u:7`.
 // Native clients cannot name either, because isRoom does not allow `~`. No two channels share a
@@ -6,9 +6,9 @@
 // out the prefix, so that its channels are native rooms. Native clients of the app use the same
 // rooms (protocol/app-names.js): one that joins `chat/e1` is in channel `chat=1`.
 
-import { roomPrefixOf } from '../../protocol/app-names.js';
+import { roomPrefixOf } from './app-names.js';
 
-/** @import { NamedApp } from '../../protocol/app-names.js' */
+/** @import { NamedApp } from './app-names.js' */
 
 /**
  * @typedef {object} Kind
