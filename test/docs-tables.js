@@ -6,6 +6,7 @@
 // exactly one page.
 
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { APP_FIELDS } from '../src/config/app-fields.js';
 import { ESSENTIALS, LIMIT_MODES, SETTINGS } from '../src/config/settings.js';
@@ -20,6 +21,7 @@ import {
 } from '../src/observability/metrics.js';
 import { API_ERRORS, CLOSES, ERRORS, OVER, REFUSALS, WS_CLOSES } from '../src/protocol/codes.js';
 import { errorOf } from '../src/protocol/refusal.js';
+import { FOLDERS, IMPORTS } from './source-map.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const MARKED = /<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g;
@@ -38,6 +40,12 @@ const TABLES = {
   modes,
   metrics,
   limits,
+  coreFolders: () => folders('core'),
+  doorFolders: () => folders('doors'),
+  aroundFolders: () => folders('around'),
+  coreFiles: () => files('core'),
+  doorFiles: () => files('doors'),
+  aroundFiles: () => files('around'),
 };
 
 function errors() {
@@ -194,6 +202,59 @@ function limits() {
   );
 }
 
+/** @param {keyof typeof FOLDERS} group */
+function folders(group) {
+  return table(
+    ['folder', 'what it is'],
+    Object.entries(FOLDERS[group]).map(([folder, about]) => [`\`${withSlash(folder)}\``, about]),
+  );
+}
+
+/** The files of each folder, by their first comments. @param {keyof typeof FOLDERS} group */
+function files(group) {
+  const paths = readdirSync(`${ROOT}src`, { recursive: true })
+    .map(String)
+    .filter((path) => /\.(?:js|lua)$/.test(path));
+  return Object.entries(FOLDERS[group])
+    .map(([folder, about]) => {
+      const own = paths.filter((path) => path === folder || dirname(path) === folder).sort();
+      const rows = own.map((path) => [
+        `[${path.slice(path.lastIndexOf('/') + 1)}](../../src/${path})`,
+        openingOf(readFileSync(`${ROOT}src/${path}`, 'utf8')),
+      ]);
+      const name = withSlash(folder);
+      return `### ${name}\n\n${sentence(about)} ${mayImport(folder)}\n\n${table(['file', ''], rows)}\n`;
+    })
+    .join('\n');
+}
+
+/** @param {string} folder @returns {string} what it may import, as a sentence */
+function mayImport(folder) {
+  const row = IMPORTS[folder];
+  if (row === undefined) return `Imports as \`${dirname(folder)}/\`.`;
+  const names = [...row.may, ...row.packages].map((name) => `\`${name}\``);
+  return names.length === 0 ? 'Imports no other folder.' : `May import ${names.join(', ')}.`;
+}
+
+/** @param {string} folder */
+const withSlash = (folder) => (folder.endsWith('.js') ? folder : `${folder}/`);
+
+/** @param {string} text */
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
+
+/**
+ * The first sentence of a file's first comment, `hub.js: rooms and connections of a worker.`,
+ * without the name.
+ * @param {string} source @returns {string} '' if the comment does not begin with a file's name
+ */
+export function openingOf(source) {
+  const [, opening = ''] = /^(?:#!.*\n)?((?:(?:\/\/|--) .*\n)+)/.exec(source) ?? [];
+  const text = opening.replace(/^(?:\/\/|--) /gm, '').replaceAll('\n', ' ');
+  const [, first = ''] =
+    /^[\w-]+\.(?:js|lua): (.+?(?:\?(?= |$)|(?=[.:]?$|\. )))/.exec(text.trim()) ?? [];
+  return first;
+}
+
 /** @param {string[]} head @param {string[][]} rows */
 function table(head, rows) {
   const line = (/** @type {string[]} */ cells) => `| ${cells.join(' | ')} |`;
@@ -213,7 +274,11 @@ export function withTables(text) {
  * @returns {{path: string, text: string, tables: string[]}[]} paths from the root
  */
 export function pages() {
-  return ['README.md', ...readdirSync(`${ROOT}docs`, { recursive: true }).map((p) => `docs/${p}`)]
+  return [
+    'README.md',
+    'src/README.md',
+    ...readdirSync(`${ROOT}docs`, { recursive: true }).map((p) => `docs/${p}`),
+  ]
     .filter((path) => path.endsWith('.md'))
     .map((path) => {
       const text = readFileSync(ROOT + path, 'utf8');

@@ -1,3 +1,5 @@
+// index.js: chooses the backend, and loads no other.
+//
 // A further backend needs a folder with an index.js (backend.js is the contract), a line in
 // BACKENDS, and its settings.
 

@@ -1,4 +1,4 @@
-// global.js: the client as a plain script: `npm run build` bundles it into dist/fanfare.min.js.
+// global.js: the client as a plain script: dist/fanfare.min.js.
 
 import { Fanfare, FanfareError } from './index.js';
 

@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { basename, dirname } from 'node:path';
+import { basename } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { CLOSES, REFUSALS, WS_CLOSES } from '../../src/protocol/codes.js';
-import { pages, TABLE_NAMES, withTables } from '../docs-tables.js';
+import { openingOf, pages, TABLE_NAMES, withTables } from '../docs-tables.js';
 import { NAMES } from '../suites.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
@@ -46,24 +46,23 @@ test('src uses each refusal and each close code, so none is documented before it
   for (const { code } of Object.values(WS_CLOSES)) assert.ok(receiver.includes(`${code},`));
 });
 
-test('the map in src/README.md has each folder with its files, and no others', () => {
-  const text = read('src/README.md');
-  assert.ok(text.trimEnd().split('\n').length <= 100, 'src/README.md has at most 100 lines');
-  /** @type {Map<string, string[]>} */
-  const map = new Map();
-  for (const [, folder, files] of text.matchAll(/^\| `([\w/.-]+)` \| (.*?) \| .*\|$/gm)) {
-    const names = [...files.matchAll(/`([\w-]+\.(?:js|lua))`/g)].map(([, name]) => name);
-    map.set(folder.replace(/\/$/, ''), names.sort());
-  }
-  /** @type {Map<string, string[]>} */
-  const tree = new Map();
+test('each file of src begins with `name.js: what it is`, its entry in docs/architecture/files.md', () => {
   for (const path of readdirSync(`${root}src`, { recursive: true }).map(String)) {
     if (!/\.(?:js|lua)$/.test(path)) continue;
-    const folder = dirname(path);
-    tree.set(folder, [...(tree.get(folder) ?? []), basename(path)].sort());
+    const text = read(`src/${path}`);
+    assert.match(text, new RegExp(`^(?:#!.*\\n)?(?://|--) ${basename(path)}: `), path);
+    const opening = openingOf(text);
+    assert.ok(opening.length > 0 && opening.length <= 200, `${path}: ${opening}`);
   }
-  assert.deepEqual(Object.fromEntries(map), Object.fromEntries(tree));
-  const names = [...tree.values()].flat();
+});
+
+test('src/README.md is short, and names files that exist', () => {
+  const text = read('src/README.md');
+  assert.ok(Buffer.byteLength(text) <= 9 * 1024, `${Buffer.byteLength(text)} bytes`);
+  for (const line of text.split('\n')) assert.ok(line.length <= 200, line);
+  const names = readdirSync(`${root}src`, { recursive: true }).map((path) =>
+    basename(String(path)),
+  );
   for (const [, name] of text.matchAll(/`([\w-]+\.js)`/g)) assert.ok(names.includes(name), name);
 });
 

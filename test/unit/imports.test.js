@@ -1,5 +1,4 @@
-// imports.test.js: the allowed imports. The table here equals the one of src/README.md; a folder
-// that is not in it fails.
+// imports.test.js: files of src import only what test/source-map.js allows to their folder.
 //
 // Sources are read, not run. Types in JSDoc are comments and cost nothing at run time, so the table
 // does not cover them. The check for cycles covers both: a file may not import itself through
@@ -11,369 +10,32 @@ import { builtinModules } from 'node:module';
 import { posix } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-
-/**
- * @typedef {object} Row
- * @property {readonly string[]} may `hub/`: a folder; `protocol/codes.js`: one file
- * @property {readonly string[]} packages
- * @property {readonly string[]|'any'} node modules of Node; `node:net isIP` is that one export of
- *   it
- * @property {RegExp} [never] globals that would break a promise of the folder
- */
-
-/** Time and the world, as globals: no import shows them. */
-const CLOCK_OR_IO =
-  /\b(?:set(?:Timeout|Interval|Immediate)|Date\.now|new Date\(\)|performance\.now|fetch)\b/;
-
-const BACKEND_PARTS = [
-  'backend/batch.js',
-  'backend/broker.js',
-  'backend/deferred.js',
-  'backend/edges.js',
-  'backend/errors.js',
-  'backend/delayed-unsubscribe.js',
-  'backend/places.js',
-  'backend/presence.js',
-  'backend/revocations.js',
-  'protocol/position.js',
-  'webhooks/queue.js',
-];
-
-/**
- * `main.js`, then the folders. The row of a folder or file inside of another one replaces the outer
- * row.
- * @type {Readonly<Record<string, Row>>}
- */
-const TABLE = Object.freeze({
-  'main.js': {
-    may: [
-      'cli/',
-      'auth/token-check.js',
-      'auth/token-command.js',
-      'backend/index.js',
-      'config/',
-      'observability/log.js',
-      'observability/printable.js',
-      'primary/primary.js',
-      'worker/process.js',
-      'doors/centrifugo/tokens.js',
-      'doctor/doctor.js',
-      'webhooks/courier.js',
-    ],
-    packages: [],
-    node: 'any',
-  },
-  // The commands for a running server. It knows the server by its API and the client library only.
-  cli: {
-    may: [
-      'client/',
-      'config/colour.js',
-      'config/command-line.js',
-      'config/exit-codes.js',
-      'config/nearest.js',
-      'observability/printable.js',
-    ],
-    packages: [],
-    node: 'any',
-  },
-  config: { may: [], packages: ['proxy-addr'], node: 'any' },
-  observability: {
-    may: [
-      'config/system-limits.js',
-      'config/system-memory.js',
-      'config/version.js',
-      'protocol/codes.js',
-    ],
-    packages: ['pino', 'prom-client'],
-    node: 'any',
-  },
-  // Compressing and hashing bytes that are in hand is computation.
-  protocol: {
-    may: [],
-    packages: [],
-    node: [
-      'node:buffer',
-      'node:crypto createHash',
-      'node:crypto createHmac',
-      'node:crypto timingSafeEqual',
-      'node:zlib',
-    ],
-    never: CLOCK_OR_IO,
-  },
-  // The clock is handed in.
-  admission: {
-    may: ['config/', 'protocol/refusal.js'],
-    packages: ['proxy-addr'],
-    node: ['node:net isIP', 'node:crypto'],
-    never: CLOCK_OR_IO,
-  },
-  // The JWKS is read by HTTP.
-  auth: {
-    may: [
-      'config/',
-      'protocol/app-names.js',
-      'protocol/codes.js',
-      'protocol/decode.js',
-      'protocol/json-scan.js',
-      'protocol/place-keys.js',
-      'protocol/refusal.js',
-      'backend/revocations.js',
-    ],
-    packages: ['jose'],
-    node: [
-      'node:crypto createHmac',
-      'node:crypto createSecretKey',
-      'node:crypto hash',
-      'node:crypto timingSafeEqual',
-      'node:events once',
-      'node:http get',
-      'node:https get',
-      'node:util',
-    ],
-  },
-  // The bucket is an HTTP server.
-  blobs: { may: ['config/', 'protocol/'], packages: ['aws4fetch'], node: 'any' },
-  // The folder's own files are the contracts, and small parts that both backends use.
-  backend: {
-    may: ['config/', 'protocol/position.js', 'webhooks/queue.js'],
-    packages: [],
-    node: 'any',
-  },
-  'backend/index.js': {
-    may: [
-      'backend/edges.js',
-      'backend/embedded/',
-      'backend/occupancy.js',
-      'backend/redis/edges.js',
-      'backend/redis/event-queue.js',
-      'backend/redis/index.js',
-    ],
-    packages: [],
-    node: 'any',
-  },
-  'backend/embedded': {
-    may: [
-      ...BACKEND_PARTS,
-      'config/',
-      'protocol/compacted-log.js',
-      'protocol/place-keys.js',
-      'protocol/publication.js',
-    ],
-    packages: [],
-    node: 'any',
-  },
-  'backend/redis': {
-    may: [...BACKEND_PARTS, 'config/', 'observability/rare-log.js', 'protocol/publication.js'],
-    packages: ['ioredis'],
-    node: 'any',
-  },
-  // Wires, broker and admission are handed to it: it has no I/O of its own.
-  hub: {
-    may: ['protocol/', 'observability/rare-log.js'],
-    packages: [],
-    node: ['node:buffer', 'node:crypto'],
-  },
-  recovery: { may: ['protocol/'], packages: [], node: ['node:buffer'] },
-  operations: { may: ['hub/', 'protocol/'], packages: [], node: ['node:buffer'] },
-  'doors/native': {
-    may: [
-      'config/nearest.js',
-      'hub/',
-      'operations/',
-      'protocol/',
-      'transport/handshake.js',
-      'transport/http-answers.js',
-      'transport/stream.js',
-    ],
-    packages: [],
-    node: ['node:buffer'],
-  },
-  // It calls code of the operator, which may do anything. Its own code reads the status of that file.
-  hooks: {
-    may: [
-      'auth/',
-      'observability/counters.js',
-      'observability/rare-log.js',
-      'protocol/decode.js',
-      'protocol/refusal.js',
-    ],
-    packages: [],
-    // Another process tells the line of a syntax error.
-    node: [
-      'node:child_process spawnSync',
-      'node:fs lstatSync',
-      'node:url fileURLToPath',
-      'node:url pathToFileURL',
-    ],
-  },
-  'doors/pusher': {
-    may: [
-      'admission/origin.js',
-      'admission/rate.js',
-      'auth/claims.js',
-      'auth/rights.js',
-      'config/',
-      'doors/command-rate.js',
-      'doors/pusher/http/',
-      'hub/',
-      'protocol/',
-    ],
-    packages: [],
-    node: ['node:buffer', 'node:crypto'],
-  },
-  'doors/centrifugo': {
-    may: [
-      'admission/address.js',
-      'admission/origin.js',
-      'auth/claims.js',
-      'auth/rights.js',
-      'auth/strict-json.js',
-      'auth/token-error.js',
-      'auth/token-times.js',
-      'config/',
-      'doors/centrifugo/codec/',
-      'doors/centrifugo/http/',
-      'doors/command-rate.js',
-      'hub/',
-      'protocol/',
-      'transport/cors.js',
-      'transport/crowd.js',
-      'transport/http-answers.js',
-      'transport/http-api/',
-    ],
-    packages: [],
-    node: ['node:buffer', 'node:crypto'],
-  },
-  'doors/centrifugo/codec': {
-    may: ['protocol/'],
-    packages: [],
-    node: ['node:buffer'],
-    never: CLOCK_OR_IO,
-  },
-  'doors/centrifugo/http': {
-    may: ['config/', 'doors/centrifugo/', 'hub/', 'protocol/', 'transport/http-api/'],
-    packages: [],
-    node: ['node:buffer'],
-  },
-  'doors/pusher/http': {
-    may: ['config/', 'doors/pusher/', 'hub/', 'protocol/', 'transport/http-api/'],
-    packages: [],
-    node: ['node:buffer', 'node:crypto'],
-  },
-  transport: { may: ['hub/', 'protocol/', 'config/'], packages: ['ws', 'express'], node: 'any' },
-  // Only index.js knows which doors there are.
-  doors: {
-    may: ['admission/rate.js', 'doors/centrifugo/', 'doors/pusher/'],
-    packages: [],
-    node: [],
-  },
-  worker: {
-    may: [
-      'admission/',
-      'auth/',
-      'backend/broker.js',
-      'backend/errors.js',
-      'backend/index.js',
-      'backend/places.js',
-      'backend/revocations.js',
-      'blobs/index.js',
-      'config/',
-      'doors/index.js',
-      'doors/native/',
-      'hooks/',
-      'hub/',
-      'observability/',
-      'protocol/',
-      'recovery/',
-      'transport/',
-    ],
-    packages: [],
-    node: 'any',
-  },
-  primary: {
-    may: [
-      'admission/rate.js',
-      'backend/deferred.js',
-      'backend/embedded/event-recorder.js',
-      'backend/embedded/relay-server.js',
-      'backend/embedded/revocation-file.js',
-      'config/',
-      'console/console.js',
-      'doctor/doctor.js',
-      'observability/',
-      'protocol/publication.js',
-      'protocol/refusal.js',
-      'transport/crowd.js',
-      'webhooks/queue-channel.js',
-    ],
-    packages: ['express'],
-    node: 'any',
-  },
-  // It runs in browsers, unbuilt, so it imports nothing. Only its entry for Node does.
-  client: { may: [], packages: [], node: [] },
-  'client/node.js': { may: ['client/'], packages: ['ws'], node: [] },
-  'client/shared': { may: ['client/'], packages: [], node: [] },
-  'client/sse': { may: ['client/'], packages: [], node: [] },
-  // Actions go to a worker by the messages of the primary, not by imports.
-  console: {
-    may: [
-      'config/',
-      'doctor/doctor.js',
-      'observability/audit-log.js',
-      'protocol/refusal.js',
-      'transport/http-api/keys.js',
-    ],
-    packages: ['express'],
-    node: 'any',
-  },
-  // It runs in browsers, unbuilt: console/assets.js sends the two packages beside it.
-  'console/page': { may: [], packages: ['htm', 'preact'], node: [] },
-  // A process of its own. Nothing else loads it, but for the contract of the queue.
-  // main.js hands it the queue of Redis.
-  webhooks: {
-    may: ['config/', 'observability/', 'protocol/'],
-    packages: [],
-    node: 'any',
-  },
-  doctor: {
-    may: ['blobs/', 'config/', 'observability/', 'webhooks/'],
-    packages: ['ioredis'],
-    node: 'any',
-  },
-});
+import { FOLDERS, IMPORTS } from '../source-map.js';
 
 /** It imports a file of the operator, whose path only the configuration has. */
 const COMPUTED = 'hooks/load.js';
 
 const src = fileURLToPath(new URL('../../src/', import.meta.url));
+/** The sources, Lua included, from src. */
+const FILES = readdirSync(src, { recursive: true })
+  .map(String)
+  .filter((path) => /\.(?:js|lua)$/.test(path));
 const { dependencies } = JSON.parse(
   readFileSync(new URL('../../package.json', import.meta.url), 'utf8'),
 );
 
-test('every folder of src is in the table, and nothing else is', () => {
-  const folders = readdirSync(src, { withFileTypes: true }).filter((entry) => entry.isDirectory());
-  assert.deepEqual(
-    folders.map(({ name }) => name).sort(),
-    [...new Set(Object.keys(TABLE).map((name) => name.split('/')[0]))]
-      .filter((name) => name !== 'main.js')
-      .sort(),
+test('each folder of src is described, and has a row of imports or is inside of one that has', () => {
+  const folders = [...new Set(FILES.map((path) => posix.dirname(path)))].filter(
+    (one) => one !== '.',
   );
-});
-
-test('the map in src/README.md has the same table', () => {
-  const readme = readFileSync(`${src}README.md`, 'utf8');
-  for (const [, folder, cell] of readme.matchAll(/^\| `([\w/.-]+)` \| .*? \| (.*) \|$/gm)) {
-    if (cell.startsWith('as `')) continue;
-    const key = folder === '.' ? 'main.js' : folder.replace(/\/$/, '');
-    const rows = key === 'backend' ? [TABLE[key], TABLE['backend/index.js']] : [TABLE[key]];
-    assert.deepEqual(
-      [...cell.matchAll(/`([\w-]+\/[\w/.-]*)`/g)].map(([, path]) => path).sort(),
-      rows.flatMap((row) => row?.may ?? []).sort(),
-      folder,
+  const described = Object.values(FOLDERS).flatMap((group) => Object.keys(group));
+  assert.deepEqual(described.sort(), [...folders, 'main.js'].sort());
+  for (const folder of folders) assert.notEqual(unitOf(`${folder}/`), '', folder);
+  for (const key of Object.keys(IMPORTS))
+    assert.ok(
+      FILES.some((path) => path.startsWith(key)),
+      key,
     );
-  }
-  const folders = Object.keys(TABLE).filter((key) => !key.endsWith('.js'));
-  for (const folder of folders) assert.ok(readme.includes(`\n| \`${folder}/\` |`), folder);
 });
 
 test('every import of src is allowed, and only main.js reads the environment', () => {
@@ -406,13 +68,22 @@ test('every import is a file or a package that a production install has', () => 
   }
 });
 
+test('folders of src import each other in one direction', () => {
+  assert.deepEqual(cyclesOf(folderImports(sourcesOfSrc())), []);
+  const sources = sourcesOfSrc();
+  sources.set('backend/x.js', "import { Hub } from '../hub/hub.js';");
+  sources.set('hub/x.js', "import { createBackend } from '../backend/index.js';");
+  const [cycle] = cyclesOf(folderImports(sources));
+  assert.ok(cycle.includes('hub') && cycle.includes('backend'));
+});
+
 test('worker.js names no backend', () => {
   const source = readFileSync(`${src}worker/worker.js`, 'utf8');
   assert.deepEqual(source.match(/[Rr]edis|[Ee]mbedded|Local|Memory/g) ?? [], []);
 });
 
 test('src has no import cycles, types in JSDoc included', () => {
-  assert.deepEqual(cyclesOf(sourcesOfSrc()), []);
+  assert.deepEqual(cyclesOf(namesOf(sourcesOfSrc())), []);
 });
 
 /** Each is found in the real sources with one line more. */
@@ -432,7 +103,7 @@ for (const [name, path, line] of CYCLES) {
   test(`the check for cycles finds ${name}`, () => {
     const sources = sourcesOfSrc();
     sources.set(path, `${sources.get(path)}\n${line}\n`);
-    const cycles = cyclesOf(sources);
+    const cycles = cyclesOf(namesOf(sources));
     assert.equal(cycles.length, 1);
     assert.ok(cycles[0].includes(path));
   });
@@ -442,7 +113,7 @@ test('the check for cycles ignores prose and strings', () => {
   const sources = sourcesOfSrc();
   const lines = "// Unlike './room.js', from which this imports nothing.\nconst a = './room.js';\n";
   sources.set('hub/connection.js', sources.get('hub/connection.js') + lines);
-  assert.deepEqual(cyclesOf(sources), []);
+  assert.deepEqual(cyclesOf(namesOf(sources)), []);
 });
 
 const FAULTS = /** @type {const} */ ([
@@ -599,7 +270,7 @@ for (const [name, path, source] of FAIR) {
 function check(path, source) {
   const code = withoutComments(source);
   const unit = unitOf(path);
-  const row = TABLE[unit];
+  const row = IMPORTS[unit];
   if (row === undefined) return [`${path}: its folder is not in the table`];
   const faults = importsOf(code)
     .filter((one) => !isAllowed(one, path, unit, row))
@@ -613,7 +284,7 @@ function check(path, source) {
   return faults;
 }
 
-/** @param {Import} one @param {string} path @param {string} unit @param {Row} row */
+/** @param {Import} one @param {string} path @param {string} unit @param {import('../source-map.js').Row} row */
 function isAllowed({ names, specifier }, path, unit, row) {
   if (specifier.startsWith('node:')) {
     if (specifier === 'node:process') return path === 'main.js';
@@ -637,7 +308,7 @@ function isAllowed({ names, specifier }, path, unit, row) {
  *   there is none
  */
 function unitOf(path) {
-  const keys = Object.keys(TABLE).filter((key) => path === key || path.startsWith(`${key}/`));
+  const keys = Object.keys(IMPORTS).filter((key) => path === key || path.startsWith(`${key}/`));
   return keys.reduce((longest, key) => (key.length > longest.length ? key : longest), '');
 }
 
@@ -666,13 +337,44 @@ function namedBy(path, source) {
     .map((specifier) => posix.join(posix.dirname(path), specifier));
 }
 
+/** What each file names. @param {ReadonlyMap<string, string>} sources by path */
+function namesOf(sources) {
+  return new Map([...sources].map(([path, source]) => [path, namedBy(path, source)]));
+}
+
 /**
- * Groups of files that name each other in a circle (Tarjan's strongly connected components).
- * @param {ReadonlyMap<string, string>} sources by path
+ * The files that a source imports.
+ * @param {string} path from src
+ * @param {string} source
+ */
+function importedBy(path, source) {
+  return importsOf(withoutComments(source))
+    .filter(({ specifier }) => specifier.startsWith('.'))
+    .map(({ specifier }) => posix.join(posix.dirname(path), specifier));
+}
+
+/** Which folders of src import which others. @param {ReadonlyMap<string, string>} sources by path */
+function folderImports(sources) {
+  /** @type {Map<string, string[]>} */
+  const graph = new Map();
+  for (const [path, source] of sources) {
+    const [folder] = path.split('/');
+    const others = importedBy(path, source).map((target) => target.split('/')[0]);
+    graph.set(folder, [
+      ...(graph.get(folder) ?? []),
+      ...others.filter((other) => other !== folder),
+    ]);
+  }
+  return graph;
+}
+
+/**
+ * Groups of files or folders that name each other in a circle (Tarjan's strongly connected
+ * components).
+ * @param {ReadonlyMap<string, readonly string[]>} named what each of them names
  * @returns {string[][]}
  */
-function cyclesOf(sources) {
-  const named = new Map([...sources].map(([path, source]) => [path, namedBy(path, source)]));
+function cyclesOf(named) {
   /** @type {string[][]} */
   const cycles = [];
   /** @type {string[]} */
@@ -690,7 +392,7 @@ function cyclesOf(sources) {
     numbers.set(path, number);
     stack.push(path);
     let lowest = number;
-    const targets = (named.get(path) ?? []).filter((target) => sources.has(target));
+    const targets = (named.get(path) ?? []).filter((target) => named.has(target));
     for (const target of targets) lowest = Math.min(lowest, visit(target));
     if (lowest < number) return lowest;
     const group = stack.splice(stack.indexOf(path));
@@ -698,7 +400,7 @@ function cyclesOf(sources) {
     if (group.length > 1 || targets.includes(path)) cycles.push(group);
     return Number.POSITIVE_INFINITY;
   };
-  for (const path of sources.keys()) visit(path);
+  for (const path of named.keys()) visit(path);
   return cycles;
 }
 
