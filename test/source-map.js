@@ -136,6 +136,7 @@ export const IMPORTS = Object.freeze({
       'hooks/',
       'hub/',
       'observability/',
+      'operations/',
       'protocol/',
       'recovery/',
       'transport/',

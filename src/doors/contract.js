@@ -2,7 +2,6 @@
 
 /** @import { Edges } from '../backend/edges.js' */
 /** @import { Broker, HistoryOf } from '../backend/broker.js' */
-/** @import { Commands } from './native/index.js' */
 /** @import { Config } from '../config/settings.js' */
 /** @import { StreamDoor } from '../hub/door.js' */
 /** @import { LoadedDoor } from '../transport/route.js' */
@@ -33,9 +32,9 @@
  * @property
  *   {(import('../operations/hook-gate.js').HookCalls & Pick<import('../hooks/entrance.js').HookEntrance, 'askJoins'>)|null}
  *   hooks null if there are none
- * @property {Pick<Commands, 'lane'|'replies'|'joins'|'hookGate'|'pendingReads'>} commands
- * @property {import('./native/index.js').CommandParts['admitMessage']} admitMessage
- * @property {import('./native/index.js').CommandParts['charge']} charge
+ * @property {import('../operations/index.js').Operations} operations what clients may do
+ * @property {import('../operations/index.js').OperationParts['admitMessage']} admitMessage
+ * @property {import('../operations/index.js').OperationParts['charge']} charge
  * @property {Edges|null} edges null: nothing is recorded for webhooks
  * @property {import('../transport/http-api/call.js').Meters} meters shared by all HTTP APIs
  * @property {() => string|null} readiness why the worker is not ready; null: it is

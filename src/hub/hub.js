@@ -75,7 +75,7 @@ export class Hub {
     this.outbox = outbox;
     outbox.expelBy((room, member) => {
       this.leave(member, room);
-      member.transport.door.expelled?.(member, room.name, 'resync');
+      member.transport.door.expelled(member, room.name, 'resync');
     });
     this.slowConsumers = slowConsumers;
     this.scheduler = scheduler;

@@ -5,7 +5,7 @@ import { hasKey, keyOf, payloadText, withPayload } from '../protocol/publication
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
-/** @import { Id } from '../doors/native/handler.js' */
+/** @import { Id } from './replies.js' */
 /** @import { CommandPublisher } from '../doors/native/publish.js' */
 
 /**
@@ -29,7 +29,7 @@ export class HookGate {
    * @param {object} parts
    * @param {HookCalls} parts.hooks @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
    * @param {import('./lane.js').Lane} parts.lane @param {CommandPublisher} parts.publisher
-   * @param {import('../doors/native/replies.js').Replies} parts.replies
+   * @param {import('./replies.js').Replies} parts.replies
    */
   constructor({ hooks, hub, lane, publisher, replies }) {
     this.hooks = hooks;

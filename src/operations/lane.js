@@ -15,7 +15,7 @@ const MAX_ALL_BYTES = 32 * 1024 * 1024;
 const COMMAND_BYTES = 512;
 
 /** @import { Connection } from '../hub/connection.js' */
-/** @import { Id } from '../doors/native/handler.js' */
+/** @import { Id } from './replies.js' */
 
 /** What is awaited. Nothing overlaps with a token. @typedef {'token'|'join'|'message'} Kind */
 
@@ -44,7 +44,7 @@ export class Lane {
 
   /**
    * @param {object} parts @param {number} parts.maxSteps concurrent hooks of one connection
-   * @param {import('../doors/native/replies.js').Replies} parts.replies
+   * @param {import('./replies.js').Replies} parts.replies
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({ maxSteps, replies, counters }) {

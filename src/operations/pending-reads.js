@@ -7,7 +7,7 @@
 const MAX_WAITING_READS = 10_000;
 
 /** @import { Connection } from '../hub/connection.js' */
-/** @import { Id } from '../doors/native/handler.js' */
+/** @import { Id } from './replies.js' */
 
 /**
  * What a read may resolve with (UserList). `isStale`: the answer is refused. `release` is called
@@ -19,7 +19,7 @@ export class PendingReads {
   #waiting = 0;
 
   /**
-   * @param {object} parts @param {import('../doors/native/replies.js').Replies} parts.replies
+   * @param {object} parts @param {import('./replies.js').Replies} parts.replies
    * @param {(connection: Connection, bytes: number) => void} parts.charge
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../worker/turn.js').Line<() => void>} parts.presenceLine

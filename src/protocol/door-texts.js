@@ -1,10 +1,20 @@
 // door-texts.js: what a door says to its clients by itself, and these texts of the native protocol.
 
-import { encodeDegraded, encodeLeft, encodeShutdown } from './encode.js';
+import {
+  encodeDegraded,
+  encodeJoined,
+  encodeJoinedState,
+  encodeLeft,
+  encodeNotReplayed,
+  encodeShutdown,
+} from './encode.js';
 import { toReply } from './refusal.js';
 
 /** @import { Refusal } from './refusal.js' */
-/** @typedef {{epoch: string, offset: number}} Joined */
+/**
+ * @typedef {{epoch: string, offset: number, recovered: boolean, replayed: number, first: number, isState?: boolean}}
+ *   Joined
+ */
 
 /**
  * The end of a connection, as its door tells it.
@@ -28,11 +38,14 @@ import { toReply } from './refusal.js';
  *   encodeError a command with that id is refused, or the connection, which is closed next
  * @property {(room: string, reason: 'removed'|'permission') => string|Buffer|null} encodeLeft the
  *   server has taken the connection out of a room
- * @property {(connection: any, room: string, joined: Joined|null) => void} [entered] the backend has
- *   joined the connection to a room: the door tells its client, and lists the user. `joined` null:
- *   it has no history. Absent: as a native client joins
+ * @property {boolean} takesState do its clients know the keys of messages in rooms with state?
+ * @property {boolean} repeatsJoins may its clients join a room again to read from another position?
+ * @property {'none'|'told'} backendJoins may a backend join its clients to rooms? `none`: they would
+ *   not know
+ * @property {(connection: any, room: string, joined: Joined|null) => void} entered the backend has
+ *   joined the connection to a room: the door tells its client. `joined` null: it has no history
  * @property {(connection: any, room: string, reason: 'resync'|'removed'|'permission') => void}
- *   [expelled] the server has ended a membership. After a `resync` (Format.leavesAtResync) the
+ *   expelled the server has ended a membership. After a `resync` (Format.leavesAtResync) the
  *   client knows, and the door may close the connection; otherwise `encodeLeft` follows
  * @property {(reconnectAfterMs: number) => string|null} encodeShutdown a close follows. Null: these
  *   clients return at once, so a drain and a relocation spread their closes in place of the returns
@@ -51,6 +64,15 @@ import { toReply } from './refusal.js';
 export const NATIVE_TEXTS = Object.freeze({
   name: 'native',
   usesTokens: true,
+  takesState: true,
+  repeatsJoins: true,
+  backendJoins: 'told',
+  entered(connection, room, joined) {
+    if (joined === null) connection.send(encodeNotReplayed(room, false, false, undefined));
+    else if (joined.isState) connection.send(encodeJoinedState(room, joined, undefined));
+    else connection.send(encodeJoined(room, joined, undefined, false));
+  },
+  expelled() {},
   encodeError: toReply,
   encodeLeft,
   encodeShutdown,

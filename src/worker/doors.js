@@ -16,6 +16,7 @@ export class Doors {
    * @param {Basics} basics @param {object} parts
    * @param {import('../hub/hub.js').Hub} parts.hub @param {import('./entry.js').Entry} parts.entry
    * @param {import('../doors/native/index.js').Commands} parts.commands
+   * @param {import('../operations/index.js').Operations} parts.operations
    * @param {import('./relocation.js').Relocations} parts.relocations
    * @param {HttpApi|null} parts.api null if no API keys are configured
    * @param {readonly OpenDoor[]} parts.others the doors beside the native one
@@ -23,7 +24,8 @@ export class Doors {
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    */
   constructor(basics, parts) {
-    const { hub, entry, commands, relocations, api, others, certificate, readiness } = parts;
+    const { hub, entry, commands, operations, relocations, api, others, certificate, readiness } =
+      parts;
     const { config, log, phase, counters, turn } = basics;
     const { limiter, entrance } = entry;
     const heartbeat = (this.heartbeat = new Heartbeat({
@@ -47,7 +49,7 @@ export class Doors {
         ? null
         : new EventStreams({
             ...common,
-            commands,
+            operations,
             entrance,
             askJoins: entry.hooks?.askJoins ?? null,
             admitStream: (address, user, rooms, isReturning) =>

@@ -12,6 +12,7 @@ import { Health } from './health.js';
 
 /** @import { UserEdges } from '../auth/sessions.js' */
 /** @import { CommandParts } from '../doors/native/index.js' */
+/** @import { OperationParts } from '../operations/index.js' */
 /** @import { Basics } from './basics.js' */
 /** @import { Delivery } from './delivery.js' */
 /** @typedef {typeof import('./auth.js').WorkerAuth} WorkerAuth */
@@ -108,7 +109,7 @@ export class Entry {
     await this.auth?.start();
   }
 
-  /** @type {CommandParts['admitMessage']} */
+  /** @type {OperationParts['admitMessage']} */
   admitMessage = (connection, nowMs, bytes) => {
     const { address, session } = connection;
     return this.limiter.admitMessage(connection, address, nowMs, bytes, session.user);
@@ -118,11 +119,11 @@ export class Entry {
   admitBroadcast = (connection, nowMs, bytes) =>
     this.limiter.admitBroadcast(connection, connection.address, nowMs, bytes);
 
-  /** @type {CommandParts['takeFreeRead']} */
+  /** @type {OperationParts['takeFreeRead']} */
   takeFreeRead = ({ address }, bytes) =>
     this.limiter.takeFreeRead(address, performance.now(), bytes);
 
-  /** @type {CommandParts['charge']} */
+  /** @type {OperationParts['charge']} */
   charge = (connection, bytes) => {
     const { address, session } = connection;
     this.limiter.charge(connection, address, performance.now(), bytes, session.user);
@@ -137,13 +138,13 @@ export class Entry {
     this.limiter.chargeTokens(connection, address, nowMs, tokens, session.user);
   };
 
-  /** @type {CommandParts['overRateText']} */
+  /** @type {OperationParts['overRateText']} */
   overRateText = () => this.limiter.exceeded;
 
-  /** What commands need of all these. */
+  /** What operations need of all these. */
   get rates() {
-    const { admitMessage, admitBroadcast, overRateText, takeFreeRead, charge } = this;
-    return { admitMessage, admitBroadcast, overRateText, takeFreeRead, charge };
+    const { admitMessage, overRateText, takeFreeRead, charge } = this;
+    return { admitMessage, overRateText, takeFreeRead, charge };
   }
 
   /** Call it once a second. @param {number} nowMs */

@@ -30,7 +30,7 @@ export class FleetMember {
 
   /**
    * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {Pick<import('../doors/native/join.js').JoinCommands, 'joinAs'|'remove'>} parts.joins
+   * @param {Pick<import('../operations/joins.js').Joins, 'joinAs'|'remove'>} parts.joins
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'extend'>|null}
    *   parts.sessions null: no tokens
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'extend'>|null}

@@ -1,12 +1,9 @@
 // worker.js: a worker's parts: builds them in order, and closes them in reverse.
 //   delivery (backend, hub, recovery) -> entry (tokens, hooks, limits) -> commands, fleet -> doors
 
-import { IDEMPOTENCY_MS } from '../backend/broker.js';
 import { describeFastPaths } from '../config/fast-paths.js';
 import { loadDoors } from '../doors/index.js';
-import { createCommands } from '../doors/native/index.js';
 import { Upstreams } from '../hub/upstreams.js';
-import { FairQueue } from '../transport/fair-queue.js';
 import { createMeters } from './api.js';
 import { createBasics } from './basics.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
@@ -16,6 +13,7 @@ import { drain } from './drain.js';
 import { createEntry } from './entry.js';
 import { ExcessConnections } from './excess-connections.js';
 import { createFleet } from './fleet.js';
+import { commandsOf, operationsOf } from './operations.js';
 import { Readiness } from './readiness.js';
 import { Relocations } from './relocation.js';
 
@@ -74,15 +72,18 @@ export class Worker {
     this.place = place;
     this.delivery = delivery;
     this.entry = entry;
-    this.commands = commandsOf(basics, delivery, entry);
+    const operations = (this.operations = operationsOf(basics, delivery, entry));
+    this.commands = commandsOf(basics, delivery, entry, operations);
     publisher.limitBy(entry.chargeMembers);
     entry.hooks?.entrance.listen(this.commands.refuse);
     const surveys = turn.line('surveys', (/** @type {() => void} */ act) => act());
     const upstreams = (this.upstreams = new Upstreams());
     const readiness = (this.readiness = new Readiness(basics, delivery, entry));
     const describe = () => readiness.describe(place.slot);
-    const { joins } = this.commands;
-    this.fleet = createFleet(basics, delivery, entry, { joins, upstreams, surveys, describe });
+    this.fleet = createFleet(basics, delivery, entry, {
+      joins: operations.joins,
+      ...{ upstreams, surveys, describe },
+    });
     const isSteady = () => readiness.isSteady;
     this.relocations = new Relocations({ hub, isSteady, counters });
     const { lobby } = entry;
@@ -109,6 +110,7 @@ export class Worker {
       hub,
       entry,
       commands: this.commands,
+      operations,
       relocations: this.relocations,
       api: HttpApi && new HttpApi({ ...this.services, ...meters }),
       others: createDoors.map((create) => create(this.#doorServices(meters))),
@@ -122,7 +124,7 @@ export class Worker {
    * @returns {import('../doors/contract.js').DoorServices}
    */
   #doorServices(meters) {
-    const { basics, delivery, entry, commands } = this;
+    const { basics, delivery, entry, operations } = this;
     const { turn, closeAll } = basics;
     return {
       ...this.services,
@@ -134,7 +136,7 @@ export class Worker {
       entrance: entry.entrance,
       verifier: entry.authentication?.verifier ?? null,
       hooks: entry.hooks?.entrance ?? null,
-      commands,
+      operations,
       admitMessage: entry.admitMessage,
       charge: entry.charge,
       upstreams: this.upstreams,
@@ -250,30 +252,4 @@ export class Worker {
     await delivery.backend.close();
     log.info(drained, 'drained');
   }
-}
-
-/**
- * @param {Basics} basics @param {import('./delivery.js').Delivery} delivery
- * @param {import('./entry.js').Entry} entry
- */
-function commandsOf({ config, log, counters, metrics, turn }, delivery, entry) {
-  return createCommands({
-    config,
-    hub: delivery.hub,
-    broker: delivery.backend.broker,
-    publisher: delivery.publisher,
-    idempotencyMs: IDEMPOTENCY_MS,
-    tracker: delivery.tracker,
-    scheduler: delivery.scheduler,
-    historyReader: delivery.historyReader,
-    outageNotice: delivery.outageNotice,
-    authenticator: entry.authentication,
-    entrance: entry.entrance,
-    hooks: entry.hooks?.entrance ?? null,
-    ...entry.rates,
-    counters,
-    presenceLine: turn.line('presence', (answer) => answer(), new FairQueue()),
-    messageDuration: metrics.messageDuration,
-    log,
-  });
 }

@@ -53,7 +53,7 @@ class Member {
       tracker: this.hub.tracker,
       member: new FleetMember({
         hub: this.hub,
-        joins: parts.commands.joins,
+        joins: parts.operations.joins,
         sessions: null,
         scheduler: this.scheduler,
         refused: new Refused(),

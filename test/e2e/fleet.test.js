@@ -91,7 +91,7 @@ async function asker(t, env, folder, deadlineMs) {
     events: { onPublishLag() {}, onRoundTrip() {} },
   });
   const { broker, presence } = backend;
-  const { hub, turn, commands, scheduler, counters } = buildHub({
+  const { hub, turn, operations, scheduler, counters } = buildHub({
     config,
     broker,
     historyOf,
@@ -100,7 +100,7 @@ async function asker(t, env, folder, deadlineMs) {
   });
   const member = new FleetMember({
     hub,
-    joins: commands.joins,
+    joins: operations.joins,
     sessions: null,
     scheduler,
     refused: new Refused(),

@@ -42,7 +42,7 @@ export function build({
     countConnections: async () => 42,
     history: noHistory,
   };
-  const { counters, turn, slowConsumers, outbox, hub, commands, phase } = buildHub({
+  const { counters, turn, slowConsumers, outbox, hub, operations, commands, phase } = buildHub({
     config,
     broker,
     budgetBytes,
@@ -67,6 +67,7 @@ export function build({
     turn,
     hub,
     outbox,
+    operations,
     commands,
     phase,
     slowConsumers,

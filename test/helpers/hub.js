@@ -7,6 +7,7 @@ import { Publisher } from '../../src/hub/publisher.js';
 import { NO_PRESENCE, PresenceTracker } from '../../src/hub/room-users.js';
 import { SlowConsumers } from '../../src/hub/slow-consumers.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { createOperations } from '../../src/operations/index.js';
 import { HistoryReader } from '../../src/recovery/history-reader.js';
 import { OutageNotice } from '../../src/recovery/outage-notice.js';
 import { SyncScheduler } from '../../src/recovery/scheduler.js';
@@ -42,8 +43,8 @@ export function confirmAtOnce(hub) {
  * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
  * @param {import('../../src/hub/room-users.js').PresenceStore} [parts.presence]
  * @param {(room: string) => boolean} [parts.covers] which rooms have presence
- * @param {import('../../src/doors/native/index.js').CommandParts['admitMessage']} [parts.admitMessage]
- * @param {import('../../src/doors/native/index.js').CommandParts['takeFreeRead']} [parts.takeFreeRead]
+ * @param {import('../../src/operations/index.js').OperationParts['admitMessage']} [parts.admitMessage]
+ * @param {import('../../src/operations/index.js').OperationParts['takeFreeRead']} [parts.takeFreeRead]
  * @param {(connection: import('../../src/hub/connection.js').Connection, bytes: number) => void}
  *   [parts.charge]
  * @param {(connection: import('../../src/hub/connection.js').Connection, nowMs: number, bytes: number) => number}
@@ -118,27 +119,32 @@ export function buildHub({
   };
   const outageNotice = new OutageNotice({ hub, scheduler, turn });
   const phase = new Phase();
+  const publisher = new Publisher({ broker, hub, phase, counters });
+  const operations = createOperations({
+    ...{ config, hub, publisher, hooks, admitMessage, takeFreeRead, charge, counters, log },
+    presenceLine: turn.line('presence', (answer) => answer(), new FairQueue()),
+  });
   const commands = createCommands({
     config,
     hub,
+    operations,
     broker,
-    publisher: new Publisher({ broker, hub, phase, counters }),
+    publisher,
     idempotencyMs: 300_000,
     scheduler,
     historyReader: new HistoryReader({ scheduler, counters }),
     outageNotice,
     tracker,
     admitMessage,
-    takeFreeRead,
-    charge,
     admitBroadcast,
-    hooks,
+    hasHooks: hooks !== null,
     counters,
-    presenceLine: turn.line('presence', (answer) => answer(), new FairQueue()),
     messageDuration: ignore,
-    log,
   });
-  return { counters, turn, slowConsumers, outbox, scheduler, hub, outageNotice, phase, commands };
+  return {
+    ...{ counters, turn, slowConsumers, outbox, scheduler, hub, outageNotice, phase },
+    ...{ operations, commands },
+  };
 }
 
 /** A request to join a plain room whose answer no test reads. */

@@ -30,7 +30,7 @@ export async function serve(t, env = {}) {
     broker,
     historyOf: (room) => (room.startsWith('chat.') ? { size: 100, ttlMs: 60_000 } : null),
   });
-  const { hub, commands, counters, outbox, slowConsumers } = parts;
+  const { hub, operations, counters, outbox, slowConsumers } = parts;
   broker.onPublication = (...publication) => hub.broadcast(...publication);
   const heartbeat = new Heartbeat({
     intervalMs: config.pingIntervalMs,
@@ -55,7 +55,7 @@ export async function serve(t, env = {}) {
     counters,
     now: () => performance.now(),
   });
-  const streams = new EventStreams({ config, hub, commands, heartbeat, counters });
+  const streams = new EventStreams({ config, hub, operations, heartbeat, counters });
   const phase = new Phase();
   const server = new HttpServer({
     config,

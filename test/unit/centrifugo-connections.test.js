@@ -33,7 +33,7 @@ const FORM = { codec: jsonCodec, framing: FRAMINGS.text };
 /** @param {Record<string, string>} [env] @param {Parameters<typeof build>[0]} [options] */
 function buildConnections(env, options) {
   const built = build({ env, ...options });
-  const { config, hub, counters, commands, scheduler } = built;
+  const { config, hub, counters, operations, scheduler } = built;
   /** @type {number[]} */
   const charged = [];
   /** Bytes that counted as messages. @type {number[]} */
@@ -52,7 +52,7 @@ function buildConnections(env, options) {
     config,
     hub,
     counters,
-    commands,
+    operations,
     scheduler,
     hooks: null,
     entrance,
@@ -282,7 +282,7 @@ test('a client that goes before its channel is confirmed keeps no end of its tok
 });
 
 test('the end of a subscription token is forgotten when the backend unsubscribes the client', async () => {
-  const { hub, commands, subscriptions, openSubscribed } = buildConnections();
+  const { hub, operations, subscriptions, openSubscribed } = buildConnections();
   const opened = openSubscribed();
   const { connection, transport } = opened;
   const client = subscriptions.connections.clientOf(connection);
@@ -290,7 +290,7 @@ test('the end of a subscription token is forgotten when the backend unsubscribes
   hub.join(connection, 'a', QUIET);
   subscriptions.entered(connection, client, 'a', 'token', Math.ceil(Date.now() / 1000) + 100);
   await settle();
-  assert.equal(commands.joins.remove(connection, 'a'), true);
+  assert.equal(operations.joins.remove(connection, 'a'), true);
   await settle();
   assert.equal(transport.messages().at(-1).push.unsubscribe.code, 2000);
   assert.deepEqual([client.listSubscriptions(), subscriptions.expiries.size], [[], 0]);
@@ -298,7 +298,7 @@ test('the end of a subscription token is forgotten when the backend unsubscribes
 });
 
 test('a client without a user that the backend subscribes is in presence by its connection', async () => {
-  const { hub, commands, subscriptions, openSubscribed } = buildConnections(
+  const { hub, operations, subscriptions, openSubscribed } = buildConnections(
     {},
     { covers: () => true },
   );
@@ -309,7 +309,7 @@ test('a client without a user that the backend subscribes is in presence by its 
   );
   presence.join = (_room, _key, member) => void members.push(readMember(member));
   const { connection, transport } = openSubscribed();
-  assert.equal(commands.joins.joinAs(connection, 'a', ''), true);
+  assert.equal(operations.joins.joinAs(connection, 'a', ''), true);
   await settle();
   assert.deepEqual(transport.messages().at(-1), { push: { channel: 'a', subscribe: {} } });
   assert.deepEqual(members, [{ user: '', client: clientOf(connection.id), conn_info: null }]);

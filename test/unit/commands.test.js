@@ -65,7 +65,7 @@ test('a join is answered when the broker has confirmed, and a message behind it 
 });
 
 test('commands that wait for a join are bounded in bytes, and commands beyond the bound are refused at once', async () => {
-  const { connect, subscribing, published, counters, commands } = build({ manual: true });
+  const { connect, subscribing, published, counters, operations } = build({ manual: true });
   const { transport, say } = connect();
   say({ type: 'join', room: 'r' });
   for (let id = 0; id < 300; id++)
@@ -77,7 +77,7 @@ test('commands that wait for a join are bounded in bytes, and commands beyond th
   subscribing[0].resolve();
   await turn();
   assert.equal(published.length, 300 - refused.length);
-  assert.deepEqual([commands.lane.bytes, commands.lane.isEmpty], [0, true]);
+  assert.deepEqual([operations.lane.bytes, operations.lane.isEmpty], [0, true]);
   say({ type: 'message', room: 'r', payload: 1 });
   assert.equal(published.length, 301 - refused.length);
 });

@@ -28,6 +28,11 @@ const MAX_BODY = 1000;
 const texts = {
   name: 'toy',
   usesTokens: true,
+  takesState: false,
+  repeatsJoins: false,
+  backendJoins: 'none',
+  entered() {},
+  expelled() {},
   encodeError: ({ code }) => `error ${code}`,
   encodeLeft: (room, reason) => `left ${room} ${reason}`,
   encodeShutdown: () => null,

@@ -37,6 +37,11 @@ function toyDoor(hub) {
     door: {
       name: 'toy',
       usesTokens: false,
+      takesState: false,
+      repeatsJoins: false,
+      backendJoins: 'none',
+      entered() {},
+      expelled() {},
       format: FORMAT.FRAMES,
       subprotocol: '',
       mayDeflate: false,
@@ -196,12 +201,12 @@ test('a binary message goes to the door; the native one closes with 1003', async
 });
 
 test('errors, leaves and closes are said in the words of the door', async (t) => {
-  const { connect, commands, hub } = await start(t);
+  const { connect, operations, hub } = await start(t);
   const { client, texts, connection } = await connect('/toy');
-  commands.replies.error(connection, 'NOT_IN_ROOM', undefined); // it has no words for it
-  commands.replies.error(connection, 'PERMISSION_DENIED', undefined);
+  operations.replies.error(connection, 'NOT_IN_ROOM', undefined); // it has no words for it
+  operations.replies.error(connection, 'PERMISSION_DENIED', undefined);
   hub.join(connection, 'r', QUIET);
-  assert.equal(commands.joins.remove(connection, 'r'), true);
+  assert.equal(operations.joins.remove(connection, 'r'), true);
   await new Promise(setImmediate); // its join is answered first
   assert.equal(connection.announceShutdown(1000), false);
   connection.close(CLOSES.DRAIN);
@@ -214,11 +219,11 @@ test('errors, leaves and closes are said in the words of the door', async (t) =>
 });
 
 test('what the native door says is as before', async (t) => {
-  const { connect, commands, hub } = await start(t);
+  const { connect, operations, hub } = await start(t);
   const { client, texts, connection } = await connect('/ws');
-  commands.replies.refuse(connection, refusal('PERMISSION_DENIED'), 7);
+  operations.replies.refuse(connection, refusal('PERMISSION_DENIED'), 7);
   hub.join(connection, 'r', QUIET);
-  commands.joins.remove(connection, 'r');
+  operations.joins.remove(connection, 'r');
   await new Promise(setImmediate);
   assert.equal(connection.announceShutdown(1000), true);
   connection.close(CLOSES.DRAIN);
@@ -259,9 +264,9 @@ test('a door may refuse inside the WebSocket what admission has refused', async 
 });
 
 test('a backend cannot join a connection of a door that does not use tokens', async (t) => {
-  const { connect, commands } = await start(t);
+  const { connect, operations } = await start(t);
   const { connection } = await connect('/toy');
-  assert.equal(commands.joins.joinAs(connection, 'r', 'ann'), false);
+  assert.equal(operations.joins.joinAs(connection, 'r', 'ann'), false);
   assert.equal(connection.roomCount, 0);
 });
 

@@ -244,9 +244,9 @@ test('a join whose connection has closed meanwhile joins nothing', async () => {
 });
 
 test('a room that the backend joins meanwhile is joined once', async () => {
-  const { calls, commands, connection, send, replies } = build();
+  const { calls, operations, connection, send, replies } = build();
   send({ type: 'join', room: 'b', id: 1 });
-  commands.joins.joinAs(connection, 'b', 'ann');
+  operations.joins.joinAs(connection, 'b', 'ann');
   await calls[0].answer(ALLOWED);
   assert.deepEqual(replies().sort(), ['ALREADY_JOINED 1', 'joined b']);
 });
@@ -295,7 +295,10 @@ test('without hooks no command passes through them', () => {
   const { config } = loadConfig({});
   assert.ok(config);
   const publish = () => Promise.resolve();
-  const { commands } = buildHub({ config, broker: { publish, reportConnections() {} } });
-  assert.equal(commands.joins.gate, null);
+  const { commands, operations } = buildHub({
+    config,
+    broker: { publish, reportConnections() {} },
+  });
+  assert.equal(operations.joins.gate, null);
   assert.equal(commands.broadcasts.publisher.constructor.name, 'Publisher');
 });

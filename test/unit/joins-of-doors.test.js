@@ -90,17 +90,18 @@ function native(built) {
 /** A stream of server-sent events. @param {Built} built @returns {Client} */
 function events(built) {
   const { transport, connection } = connect(built);
-  const { commands, hub } = built;
+  const { operations, hub } = built;
   return {
     ...{ transport, connection },
     join(channels, read = false) {
       for (const room of channels)
-        commands.join(connection, room, {
+        operations.joins.subscribe(connection, room, {
           since: read
             ? { epoch: built.broker.stream(room).epoch, offset: 0, connectionId: '' }
             : null,
-          ...{ last: 0, lastSeconds: 0, isPresent: false },
-          ...{ onJoined() {}, onRefused() {} },
+          ...{ mayReadAll: true, who: null, isAsked: true },
+          onJoined() {},
+          onRefused: (refused) => operations.replies.refuse(connection, refused),
         });
     },
     leave(name) {
@@ -345,7 +346,7 @@ test('a read is free again after the server has ended the membership', async () 
     const room = built.hub.rooms.get('a');
     assert.ok(room);
     assert.equal(room.has(connection), true);
-    built.commands.joins.expel(connection, room, 'removed');
+    built.operations.joins.expel(connection, room, 'removed');
     assert.equal(connection.roomCount, 0);
   }
   assert.deepEqual(built.paid, { before: [], after: [] });
@@ -354,7 +355,7 @@ test('a read is free again after the server has ended the membership', async () 
 test('free reads are counted by room, and given back one by one', () => {
   const built = build();
   const { connection } = native(built);
-  const { reads } = built.commands.joins;
+  const { reads } = built.operations.joins;
   assert.equal(reads.take(connection, 'a', 0), true);
   assert.equal(reads.take(connection, 'a', 1), false);
   assert.equal(reads.take(connection, 'b', 0), false);

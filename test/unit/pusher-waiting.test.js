@@ -67,7 +67,7 @@ function build() {
   const services = {
     config: { pusher: null },
     ...{ hub, scheduler: { hasState: () => false }, counters: createCounters() },
-    commands: { joins },
+    operations: { joins },
   };
   const subscriptions = new Subscriptions(
     /** @type {any} */ (services),

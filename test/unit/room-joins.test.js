@@ -253,11 +253,12 @@ const WITH_POSITION = {
     say({ type: 'join', room: 'h', since });
   },
   'a hello': ({ commands, connection }, since) => commands.joins.autojoin(connection, 'h', since),
-  'a stream': ({ commands, connection }, since) =>
-    commands.join(connection, 'h', {
+  'a stream': ({ operations, connection }, since) =>
+    operations.joins.subscribe(connection, 'h', {
       since,
-      last: 0,
-      isPresent: false,
+      mayReadAll: connection.session.mayReadHistory('h'),
+      who: null,
+      isAsked: true,
       onJoined: (/** @type {any} */ joined) =>
         connection.send(JSON.stringify({ type: 'joined', recovered: joined.recovered })),
       onRefused() {},
@@ -268,7 +269,7 @@ for (const [way, enter] of Object.entries(WITH_POSITION)) {
   test(`${way}: without the right to read history a position brings recent messages only`, async () => {
     const env = { FANFARE_RECONNECT_WINDOW_MS: '30000' };
     const built = build({ env });
-    const { broker, commands } = built;
+    const { broker, commands, operations } = built;
     // The window is 150 s.
     for (const [i, minutes] of [60, 10, 3, 2, 1, 0].entries())
       broker.accept('h', publication(i + 1, '', Date.now() - minutes * MINUTE_MS));
@@ -292,7 +293,7 @@ for (const [way, enter] of Object.entries(WITH_POSITION)) {
     ])) {
       const client = built.connect();
       if (session !== null) client.connection.beginSession(session);
-      enter({ ...client, commands }, { epoch, offset });
+      enter({ ...client, commands, operations }, { epoch, offset });
       await settle();
       await settle();
       assert.deepEqual(offsets(client.transport), expected ?? [], `${session?.user} ${offset}`);

@@ -42,14 +42,14 @@ export class ConnectCommand {
 
   /** @type {Handler} */
   connect = (connection, client, command) => {
-    const { entrance, commands } = this.services;
+    const { entrance, operations } = this.services;
     const { token = '' } = command.request;
     const { handshake } = client;
     if (handshake === null) return;
     const asked = { ...handshake, data: this.#dataOf(client, command) };
     const credentials =
       entrance?.identify(token === '' ? null : token, asked, DOOR, this.readClaims) ?? null;
-    commands.lane.after(connection, 'token', 0, credentials, (checked) =>
+    operations.lane.after(connection, 'token', 0, credentials, (checked) =>
       this.#conclude(connection, client, command, checked),
     );
   };

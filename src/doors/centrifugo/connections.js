@@ -54,8 +54,8 @@ const KINDS = new Map(
 /**
  * Called when the server adds or removes a member, and when a connection ends.
  * @typedef {object} Listener
- * @property {NonNullable<import('../../hub/door.js').Door['entered']>} enteredByBackend
- * @property {NonNullable<import('../../hub/door.js').Door['expelled']>} expelled
+ * @property {import('../../hub/door.js').Door['entered']} enteredByBackend
+ * @property {import('../../hub/door.js').Door['expelled']} expelled
  * @property {(client: import('./client.js').Client) => void} closed
  */
 
@@ -109,14 +109,14 @@ export class Connections {
 
   /** @param {Connection} connection whose socket is closed */
   closed(connection) {
-    const { hub, entrance, sessions, commands, counters } = this.services;
+    const { hub, entrance, sessions, operations, counters } = this.services;
     const client = this.#clients.get(connection);
     if (client?.state === 'connected') counters.doors.centrifugo--;
     if (entrance === null) {
       sessions.end(connection);
       hub.remove(connection);
     } else entrance.leave(connection);
-    commands.lane.forget(connection);
+    operations.lane.forget(connection);
     this.admitted(connection);
     this.#clients.delete(connection);
     if (client === undefined) return;
@@ -239,7 +239,7 @@ export class Connections {
     if (method === 'connect') client.become('connecting');
     if (!this.#admit(connection, client, command, isCounted)) return;
     const kind = client.state === 'connected' ? KINDS.get(method) : undefined;
-    const { lane } = this.services.commands;
+    const { lane } = this.services.operations;
     if (!lane.isEmpty && lane.holds(connection, kind, { id, source }, this.#resume)) return;
     this.#handle(connection, client, command);
   }
@@ -278,9 +278,9 @@ export class Connections {
    * @returns {boolean} false: refused
    */
   #admitMessage(connection, bytes, id = 0) {
-    const { admitMessage, commands } = this.services;
+    const { admitMessage, operations } = this.services;
     const wait = admitMessage(connection, performance.now(), bytes);
-    if (wait !== 0) commands.replies.overRate(connection, id || undefined, wait);
+    if (wait !== 0) operations.replies.overRate(connection, id || undefined, wait);
     return wait === 0;
   }
 
@@ -328,6 +328,9 @@ export class Connections {
       name: 'centrifugo',
       usesTokens: true,
       asksLater: true,
+      takesState: false,
+      repeatsJoins: false,
+      backendJoins: /** @type {const} */ ('told'),
       silentClose: DISCONNECTS.NO_PONG,
       closeOf,
       /** @type {import('../../hub/door.js').Door['encodeError']} */
@@ -340,11 +343,11 @@ export class Connections {
           ? null
           : codec.encode({ push: { channel, unsubscribe: UNSUBSCRIBED.SERVER } });
       },
-      /** @type {NonNullable<import('../../hub/door.js').Door['entered']>} */
+      /** @type {import('../../hub/door.js').Door['entered']} */
       entered: (...args) => this.#listener.enteredByBackend(...args),
       /** @type {NonNullable<import('../../hub/door.js').Door['encodeRenewed']>} */
       encodeRenewed: (_connection, atMs) => codec.encode({ push: { refresh: renewalOf(atMs) } }),
-      /** @type {NonNullable<import('../../hub/door.js').Door['expelled']>} */
+      /** @type {import('../../hub/door.js').Door['expelled']} */
       expelled: (...args) => this.#listener.expelled(...args),
       encodeShutdown: () => null,
       encodeDegraded: () => null,

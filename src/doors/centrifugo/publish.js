@@ -29,7 +29,7 @@ export class PublishCommand {
     this.services = services;
     this.connections = connections;
     this.rights = rights;
-    this.publisher = services.commands.hookGate ?? services.publisher;
+    this.publisher = services.operations.hookGate ?? services.publisher;
   }
 
   /** @type {Handler} */
@@ -83,7 +83,7 @@ export class PublishCommand {
 
   /** @type {PublishListener['onRefused']} */
   onRefused(connection, id, error) {
-    this.services.commands.replies.brokerError(connection, error, id);
+    this.services.operations.replies.brokerError(connection, error, id);
   }
 }
 

@@ -110,10 +110,10 @@ export class ReadCommands {
    * @param {() => Promise<T>} read @param {(read: T) => Reply} reply @param {boolean} [isOfUsers]
    */
   #answer(connection, client, { id, room }, read, reply, isOfUsers) {
-    const { charge, commands } = this.services;
+    const { charge, operations } = this.services;
     const refuse = (/** @type {unknown} */ error) => {
       if (error instanceof DoorError) this.connections.refuse(connection, id, error);
-      else commands.replies.brokerError(connection, error, id);
+      else operations.replies.brokerError(connection, error, id);
     };
     /** @param {T} result */
     const send = (result) => {
@@ -127,8 +127,8 @@ export class ReadCommands {
       charge(connection, message.length);
       connection.send(message);
     };
-    commands.joins.askFor(connection, room, id, () =>
-      commands.pendingReads.wait(connection, id, read, send, isOfUsers, refuse),
+    operations.joins.askFor(connection, room, id, () =>
+      operations.pendingReads.wait(connection, id, read, send, isOfUsers, refuse),
     );
   }
 }

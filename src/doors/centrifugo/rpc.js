@@ -16,28 +16,28 @@ export class RpcCommands {
 
   /** @type {Handler} */
   rpc = (connection, client, { id, request }) => {
-    const { hooks, commands } = this.services;
+    const { hooks, operations } = this.services;
     if (hooks === null || !hooks.has('onRpc')) throw new DoorError(108);
     const { method = '' } = request;
     const data = this.#dataOf(client, request);
-    if (commands.lane.isFull) return commands.lane.refuse(connection, id);
+    if (operations.lane.isFull) return operations.lane.refuse(connection, id);
     const verdict = hooks.callFor('onRpc', connection, [method, data]);
     const bytes = request.data?.length ?? 0;
-    commands.lane.after(connection, 'message', bytes, verdict, ({ refusal, answer }) => {
+    operations.lane.after(connection, 'message', bytes, verdict, ({ refusal, answer }) => {
       if (refusal === null) client.send(connection, { id, rpc: { data: answer.payload } });
-      else commands.replies.error(connection, refusal.code, id, refusal.message);
+      else operations.replies.error(connection, refusal.code, id, refusal.message);
     });
   };
 
   /** @type {Handler} */
   send = (connection, client, { request }) => {
-    const { hooks, commands } = this.services;
+    const { hooks, operations } = this.services;
     if (hooks === null || !hooks.has('onSend')) return connection.close(DISCONNECTS.NOT_AVAILABLE);
     const data = this.#dataOf(client, request);
-    if (commands.lane.isFull) return commands.lane.refuse(connection, undefined);
+    if (operations.lane.isFull) return operations.lane.refuse(connection, undefined);
     const verdict = hooks.callFor('onSend', connection, [data]);
     const bytes = request.data?.length ?? 0;
-    commands.lane.after(connection, 'message', bytes, verdict, ({ refusal }) => {
+    operations.lane.after(connection, 'message', bytes, verdict, ({ refusal }) => {
       if (refusal?.code === 'DENIED') connection.close(DISCONNECTS.PERMISSION_DENIED);
     });
   };

@@ -63,7 +63,7 @@ export class ServerSubscriptions {
   begin(connection, client, { id, request }, credentials, reply) {
     const wanted = this.#wantedBy(client);
     if (wanted.size === 0) return reply(null);
-    const { config, counters, commands } = this.services;
+    const { config, counters, operations } = this.services;
     if (!mayEnterRooms(config, counters, 0, wanted.size))
       return connection.close(DISCONNECTS.CHANNEL_LIMIT);
     /** @type {() => void} */
@@ -84,7 +84,7 @@ export class ServerSubscriptions {
       settle,
     };
     // Commands after `connect` wait for its reply.
-    commands.lane.awaitJoin(
+    operations.lane.awaitJoin(
       connection,
       answered.then(() => {}),
     );
@@ -129,8 +129,8 @@ export class ServerSubscriptions {
    * @param {Buffer|null} data for the client
    */
   #enter(connection, client, channel, data) {
-    const { hub, scheduler, commands } = this.services;
-    const { joins } = commands;
+    const { hub, scheduler, operations } = this.services;
+    const { joins } = operations;
     const room = roomOf(channel);
     if (scheduler.hasState(room)) return;
     // The client returns, and its next `connect` applies the token.
@@ -188,9 +188,9 @@ export class ServerSubscriptions {
    * @param {Buffer|null} data for the client
    */
   #join(round, channel, { subs }, data) {
-    const { hub, commands } = this.services;
+    const { hub, operations } = this.services;
     const room = roomOf(channel);
-    if (commands.joins.isFull(room)) {
+    if (operations.joins.isFull(room)) {
       round.isFailed = true;
       return this.#answered(round);
     }
@@ -238,7 +238,7 @@ export class ServerSubscriptions {
 
   /** @param {Round} round */
   #conclude({ connection, client, id, isFailed, entries, reply }) {
-    const { hub, commands } = this.services;
+    const { hub, operations } = this.services;
     if (!connection.isOpen) return;
     const isFull = [...entries.values()].some(({ standIn }) => standIn.isFull);
     if (isFull) return connection.close(DISCONNECTS.SLOW);
@@ -252,7 +252,7 @@ export class ServerSubscriptions {
       // Now the connection has a user, whose rate is charged, too.
       const name = roomOf(channel);
       const isFree =
-        joined !== null && joined.bytes > 0 && commands.joins.reads.take(connection, name);
+        joined !== null && joined.bytes > 0 && operations.joins.reads.take(connection, name);
       this.subscriptions.charge(connection, client, joined, isFree);
       const room = hub.rooms.get(name);
       for (const frames of standIn.frames) connection.transport.write(frames);

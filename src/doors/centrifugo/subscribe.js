@@ -89,7 +89,7 @@ export class Subscriptions {
   end(connection, client, channel, unsubscribe) {
     const isIn = this.isIn(connection, channel);
     this.leave(connection, client, channel);
-    this.services.commands.joins.reads.giveBack(connection, roomOf(channel));
+    this.services.operations.joins.reads.giveBack(connection, roomOf(channel));
     // The backend may have ended it before.
     if (isIn) client.send(connection, { push: { channel, unsubscribe } });
   }
@@ -97,7 +97,7 @@ export class Subscriptions {
   /**
    * After a resync the client can subscribe again. Server-side subscriptions come with its next
    * connection.
-   * @type {NonNullable<import('../../hub/door.js').Door['expelled']>}
+   * @type {import('../../hub/door.js').Door['expelled']}
    */
   expelled(connection, room, reason) {
     const client = this.connections.clientOf(connection);
@@ -106,7 +106,7 @@ export class Subscriptions {
     const by = client.subscriptionTo(channel)?.by;
     const isOwn = by === 'right' || by === 'token';
     this.#forget(client, channel);
-    this.services.commands.joins.reads.giveBack(connection, room);
+    this.services.operations.joins.reads.giveBack(connection, room);
     if (reason === 'resync' && !isOwn) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
   }
 
@@ -140,7 +140,7 @@ export class Subscriptions {
    *   clients are told
    */
   check(connection, token, readClaims, kind, act) {
-    const { verifier, sessions, commands } = this.services;
+    const { verifier, sessions, operations } = this.services;
     if (verifier === null) return act(null, 108);
     const verified = async () => {
       try {
@@ -151,16 +151,22 @@ export class Subscriptions {
         return { identity: null, code, told };
       }
     };
-    commands.lane.after(connection, kind, token.length, verified(), ({ identity, code, told }) => {
-      if (!connection.isOpen) return;
-      if (code === 'TOKEN_EXPIRED') return act(null, 109);
-      // Temporary, so that the client tries again.
-      if (code === 'UNAVAILABLE' || code === 'TOKEN_NOT_YET_VALID') return act(null, 100);
-      // It may be revoked by now.
-      if (identity !== null && !sessions.isRevoked(identity)) return act(identity, 0);
-      this.services.counters.errors.INVALID_TOKEN++;
-      act(null, 103, told);
-    });
+    operations.lane.after(
+      connection,
+      kind,
+      token.length,
+      verified(),
+      ({ identity, code, told }) => {
+        if (!connection.isOpen) return;
+        if (code === 'TOKEN_EXPIRED') return act(null, 109);
+        // Temporary, so that the client tries again.
+        if (code === 'UNAVAILABLE' || code === 'TOKEN_NOT_YET_VALID') return act(null, 100);
+        // It may be revoked by now.
+        if (identity !== null && !sessions.isRevoked(identity)) return act(identity, 0);
+        this.services.counters.errors.INVALID_TOKEN++;
+        act(null, 103, told);
+      },
+    );
   }
 
   /**
@@ -212,10 +218,14 @@ export class Subscriptions {
    * @param {boolean} isFree as `joins.reads` has decided
    */
   charge(connection, client, joined, isFree) {
-    const { commands, charge } = this.services;
+    const { operations, charge } = this.services;
     if (joined === null || joined.bytes === 0) return;
-    const { joins } = commands;
-    if (isFree && joins.isResumed(joined) && joins.reads.takeFreeRead(connection, joined.bytes))
+    const { joins } = operations;
+    if (
+      isFree &&
+      joins.reads.isResumed(joined) &&
+      joins.reads.takeFreeRead(connection, joined.bytes)
+    )
       return;
     charge(connection, joined.bytes);
     this.connections.commandRate.charge(client, joined.bytes);
@@ -227,7 +237,7 @@ export class Subscriptions {
    */
   #ask(connection, client, id, request, granted) {
     const channel = String(request.channel);
-    this.services.commands.joins.askFor(connection, roomOf(channel), id, () =>
+    this.services.operations.joins.askFor(connection, roomOf(channel), id, () =>
       this.#enter(connection, client, id, request, granted),
     );
   }
@@ -239,14 +249,14 @@ export class Subscriptions {
   #enter(connection, client, id, request, granted) {
     const channel = String(request.channel);
     const room = roomOf(channel);
-    const { hub, commands } = this.services;
-    const { joins, replies } = commands;
+    const { hub, operations } = this.services;
+    const { joins, replies } = operations;
     const refuse = (/** @type {number} */ code) =>
       this.connections.refuse(connection, id, new DoorError(code));
     if (this.isIn(connection, channel)) return refuse(105);
     if (!joins.mayEnterAnother(connection)) return refuse(106);
     if (joins.isFull(room)) return refuse(100);
-    const { isFree, wait } = request.recover ? joins.reads.admit(connection, room) : NO_READ;
+    const { isFree, wait } = request.recover ? joins.reads.admit(connection, room, 0) : NO_READ;
     if (wait !== 0) return replies.overRate(connection, id, wait);
     hub.join(connection, room, {
       since: sinceOf(request),
@@ -259,7 +269,7 @@ export class Subscriptions {
         }
         const by = granted === null ? 'right' : 'token';
         this.entered(connection, client, channel, by, granted?.endS);
-        this.charge(connection, client, joined, isFree);
+        this.charge(connection, client, joined, isFree === true);
         const result = { ...resultOf(request, joined), ...expiryOf(granted?.endS ?? 0) };
         client.send(connection, {
           id,
@@ -281,7 +291,7 @@ export class Subscriptions {
     this.#attend(connection, client, roomOf(channel));
   }
 
-  /** @type {NonNullable<import('../../hub/door.js').Door['entered']>} */
+  /** @type {import('../../hub/door.js').Door['entered']} */
   enteredByBackend(connection, room, joined) {
     const client = this.connections.clientOf(connection);
     if (client === undefined) return;
@@ -329,7 +339,7 @@ export class Subscriptions {
       tokenIdentity(identity)?.hasRights === true &&
       !identity?.rights.history.has(room) &&
       !this.rights.allowed.history.has(room);
-    return isLimited ? this.services.commands.joins.resumeFromMs : 0;
+    return isLimited ? this.services.operations.joins.reads.resumeFromMs : 0;
   }
 }
 

@@ -18,7 +18,7 @@ const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 /**
  * @typedef {object} TokenCommand
  * @property {Connection} connection @property {string} token
- * @property {import('./replies.js').Id} id
+ * @property {import('../../operations/replies.js').Id} id
  * @property {unknown} since positions in the token's rooms
  */
 
@@ -27,15 +27,17 @@ export class AuthCommands {
   /**
    * @param {object} parts
    * @param {Authenticator} parts.authenticator @param {import('../../hub/hub.js').Hub} parts.hub
-   * @param {import('./join.js').JoinCommands} parts.joins
+   * @param {import('../../operations/joins.js').Joins} parts.joins
+   * @param {import('./join.js').JoinCommands} parts.joinCommands
    * @param {import('./session.js').SessionCommands} parts.session
    * @param {import('../../operations/lane.js').Lane} parts.lane
-   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('../../operations/replies.js').Replies} parts.replies
    */
-  constructor({ authenticator, hub, joins, session, lane, replies }) {
+  constructor({ authenticator, hub, joins, joinCommands, session, lane, replies }) {
     this.authenticator = authenticator;
     this.hub = hub;
     this.joins = joins;
+    this.joinCommands = joinCommands;
     this.session = session;
     this.lane = lane;
     this.replies = replies;
@@ -90,7 +92,7 @@ export class AuthCommands {
     this.lane.after(connection, 'token', 0, answer, (refusal) => {
       if (refusal === null) {
         reply();
-        this.#leaveForbidden(connection);
+        this.joins.expelForbidden(connection);
         this.#showUser(connection, before);
         this.#autojoin(connection, since);
         return;
@@ -108,15 +110,6 @@ export class AuthCommands {
     if (!isShown) this.joins.showUser(connection);
   }
 
-  /** Leaves rooms that a new token forbids. @param {Connection} connection with a session */
-  #leaveForbidden(connection) {
-    for (const { name } of connection.listRooms()) {
-      if (connection.session.mayJoin(name)) continue;
-      const room = this.hub.rooms.get(name);
-      if (room !== undefined) this.joins.expel(connection, room, 'permission');
-    }
-  }
-
   /**
    * Joins the token's rooms, also those that the connection is in already if the client has sent a
    * position.
@@ -129,7 +122,7 @@ export class AuthCommands {
       const name = session.roomOf(given);
       const room = name === null ? undefined : this.hub.rooms.get(name);
       if (name !== null && (!room?.has(connection) || (since !== null && room.sync !== null)))
-        this.joins.autojoin(connection, name, since);
+        this.joinCommands.autojoin(connection, name, since);
     }
   }
 }

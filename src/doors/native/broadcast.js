@@ -24,7 +24,7 @@ export class BroadcastCommand {
    * @param {import('../../hub/hub.js').Hub} parts.hub
    * @param {{countConnections(): Promise<number>}} parts.broker
    * @param {import('./publish.js').CommandPublisher} parts.publisher
-   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('../../operations/replies.js').Replies} parts.replies
    * @param {number} parts.maxInlineBytes of a payload
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast
    *   0 if the broadcast passes; otherwise as `admitMessage` of dispatch.js

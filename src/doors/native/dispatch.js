@@ -3,9 +3,11 @@
 // A message pays its rate, is decoded, waits for earlier commands (lane.js) and is handled. Faulty
 // messages are answered, too (replies.js).
 
+import { didYouMean } from '../../config/nearest.js';
 import { decode, readId } from '../../protocol/decode.js';
 import { commandFault, isCommand } from '../../protocol/decode-fault.js';
 import { scan } from '../../protocol/json-scan.js';
+import { quoted } from '../../protocol/refusal.js';
 
 /** Times every eighth message, because it costs 0.2 us. A power of two. */
 const TIMED_EVERY = 8;
@@ -37,7 +39,7 @@ const KINDS = new Map([
 export class Dispatcher {
   /**
    * @param {object} parts @param {ReadonlyMap<string, Handler>} parts.handlers by type
-   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('../../operations/replies.js').Replies} parts.replies
    * @param {((connection: Connection, nowMs: number, bytes: number) => number)|null}
    *   parts.admitMessage 0 if the message passes; above 0: seconds to wait; −1: close with 4005.
    *   Null if no rate is limited.
@@ -86,13 +88,19 @@ export class Dispatcher {
       const handler = this.handlers.get(command.type);
       if (this.gate !== null && connection.isHeld && !this.gate.admits(connection, command.type))
         this.replies.error(connection, 'PERMISSION_DENIED', command.id, NO_TOKEN);
-      else if (handler === undefined)
-        this.replies.unknownType(connection, command.id, command.type, this.handlers.keys());
+      else if (handler === undefined) this.#refuseType(connection, command);
       else handler(connection, command);
     } catch (error) {
       this.replies.error(connection, 'INTERNAL_ERROR', command?.id);
       connection.fail(error);
     }
+  }
+
+  /** @param {Connection} connection @param {Command} command */
+  #refuseType(connection, { id, type }) {
+    const types = [...this.handlers.keys()];
+    const hint = didYouMean(type, types) || `. The types are ${types.join(', ')}.`;
+    this.replies.error(connection, 'UNKNOWN_TYPE', id, `Unknown type ${quoted(type)}${hint}`);
   }
 
   /** @param {Connection} connection @param {Buffer} data which is no valid command */

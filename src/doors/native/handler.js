@@ -3,7 +3,7 @@
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { Command } from '../../protocol/decode.js' */
 
-/** The `id` of a command, which its reply repeats. @typedef {string|number|undefined} Id */
+/** @typedef {import('../../operations/replies.js').Id} Id */
 
 /**
  * Answers a valid message of its type by `connection.send`, at once or later.

@@ -15,8 +15,8 @@ export class HistoryCommand {
   /**
    * @param {object} parts
    * @param {import('../../recovery/history-reader.js').HistoryReader} parts.historyReader
-   * @param {Pick<import('./join.js').JoinCommands, 'askFor'>} parts.joins
-   * @param {import('./replies.js').Replies} parts.replies
+   * @param {Pick<import('../../operations/joins.js').Joins, 'askFor'>} parts.joins
+   * @param {import('../../operations/replies.js').Replies} parts.replies
    * @param {import('../../operations/pending-reads.js').PendingReads} parts.pendingReads
    */
   constructor({ historyReader, joins, replies, pendingReads }) {

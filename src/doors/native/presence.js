@@ -20,7 +20,7 @@ export class PresenceCommand {
    * @param {object} parts @param {import('../../hub/hub.js').Hub} parts.hub
    * @param {number} parts.maxUnsentBytes of a connection
    * @param {import('../../hub/room-users.js').Tracker} parts.tracker
-   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('../../operations/replies.js').Replies} parts.replies
    * @param {import('../../operations/pending-reads.js').PendingReads} parts.pendingReads
    */
   constructor({ hub, maxUnsentBytes, tracker, replies, pendingReads }) {

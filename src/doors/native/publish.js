@@ -26,7 +26,7 @@ const NO_ECHO = 'In a room with state all members get a message: echo must not b
 export class MessageCommand {
   /**
    * @param {object} parts
-   * @param {CommandPublisher} parts.publisher @param {import('./replies.js').Replies} parts.replies
+   * @param {CommandPublisher} parts.publisher @param {import('../../operations/replies.js').Replies} parts.replies
    * @param {number} parts.maxInlineBytes of a payload
    * @param {(room: string) => boolean} [parts.hasState]
    * @param {number} [parts.maxValueBytes] of a payload in a room with state

@@ -4,14 +4,14 @@ import { ECHO_PREFIX, echoSuffix, encodePong, encodeWelcome } from '../../protoc
 
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { Handler } from './handler.js' */
-/** @import { Id } from './replies.js' */
+/** @import { Id } from '../../operations/replies.js' */
 
 export class SessionCommands {
   /**
    * @param {object} parts @param {import('../../config/settings.js').Config} parts.config
    * @param {number} parts.idempotencyMs
    * @param {{readonly isOn: boolean}} parts.outageNotice
-   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('../../operations/replies.js').Replies} parts.replies
    */
   constructor({ config, idempotencyMs, outageNotice, replies }) {
     const { serverId, pingIntervalMs, maxMessageBytes, maxRoomsPerConnection, messagesPerMinute } =

@@ -9,6 +9,7 @@
 //
 // An EventSource returns after the last `retry:`. Drains, relocations and overloads send one.
 
+import { NOBODY } from '../../operations/joins.js';
 import { CLOSES } from '../../protocol/codes.js';
 import { NATIVE_TEXTS } from '../../protocol/door-texts.js';
 import {
@@ -160,7 +161,8 @@ export class EventStreams extends StreamKind {
   /**
    * @param {object} parts @param {import('../../config/settings.js').Config} parts.config
    * @param {import('../../hub/hub.js').Hub} parts.hub
-   * @param {Pick<import('./index.js').Commands, 'join'>} parts.commands
+   * @param {Pick<import('../../operations/index.js').Operations, 'joins'|'replies'>}
+   *   parts.operations
    * @param {import('../../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {Entrance|null} [parts.entrance] null if no tokens are configured
    * @param {AskJoins|null} [parts.askJoins] null if there is no hook onJoin
@@ -171,7 +173,7 @@ export class EventStreams extends StreamKind {
   constructor({
     config,
     hub,
-    commands,
+    operations,
     heartbeat,
     entrance = null,
     askJoins = null,
@@ -180,7 +182,8 @@ export class EventStreams extends StreamKind {
     counters,
   }) {
     super({ config, hub, heartbeat, counters, pageHeaders: PAGE_HEADERS });
-    this.commands = commands;
+    this.joins = operations.joins;
+    this.replies = operations.replies;
     this.entrance = entrance;
     this.askJoins = askJoins;
     this.admitStream = admitStream;
@@ -323,10 +326,13 @@ export class EventStreams extends StreamKind {
       const since = index < 0 ? null : positions[index];
       const latestOfRoom = (rooms.includes(name) && latest) || NOTHING;
       const hasLast = latestOfRoom.last > 0;
-      this.commands.join(connection, name, {
+      const isListed = isPresent || !rooms.includes(name);
+      this.joins.subscribe(connection, name, {
         since,
         ...latestOfRoom,
-        isPresent: isPresent || !rooms.includes(name),
+        mayReadAll: connection.session.mayReadHistory(name),
+        who: isListed && this.hub.tracker.covers(name) ? NOBODY : null,
+        isAsked: true,
         onJoined: (joined) => {
           if (joined === null)
             return stream.sendEvent(encodeNotReplayed(name, false, hasLast, undefined));
@@ -348,8 +354,11 @@ export class EventStreams extends StreamKind {
           stream.sendEvent(text);
           stream.sendEvent(encodeResync(name, epoch, before, 0), id);
         },
-        // The error has been sent. A client cannot ask again, but it returns.
-        onRefused: () => connection.close(CLOSES.OVERLOAD),
+        onRefused: (refused) => {
+          this.replies.refuse(connection, refused);
+          // The client cannot ask again, but it returns.
+          connection.close(CLOSES.OVERLOAD);
+        },
       });
     }
   }

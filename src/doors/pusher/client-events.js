@@ -123,9 +123,9 @@ export class ClientEvents {
    * @param {unknown} data as the client sent it @param {(allowed: ClientEvent) => void} act
    */
   #ask(connection, room, sent, data, act) {
-    const { hooks, commands } = this.services;
+    const { hooks, operations } = this.services;
     if (hooks === null || !hooks.has('onPublish')) return act(sent);
-    const { lane } = commands;
+    const { lane } = operations;
     if (lane.isFull) return lane.refuse(connection, undefined);
     const verdict = hooks.callFor('onPublish', connection, [room, { event: sent.event, data }]);
     lane.after(connection, 'message', sent.data.length, verdict, ({ refusal, answer }) => {
@@ -154,7 +154,7 @@ export class ClientEvents {
         connection.id,
       ),
     );
-    const { publisher, edges, commands, counters } = this.services;
+    const { publisher, edges, operations, counters } = this.services;
     /** @type {PublishListener} */
     const listener = {
       onPublish() {},
@@ -164,7 +164,7 @@ export class ClientEvents {
         edges?.report(room, 'client.event', fields, { data });
       },
       onRefused: (_connection, _id, error) =>
-        commands.replies.brokerError(connection, error, undefined),
+        operations.replies.brokerError(connection, error, undefined),
     };
     publisher.publishFor(listener, connection, undefined, room, publication, TRANSIENT);
   }

@@ -59,6 +59,9 @@ const CODES = new Map([
 export class Connections {
   name = 'pusher';
   usesTokens = false;
+  takesState = false;
+  repeatsJoins = false;
+  backendJoins = /** @type {const} */ ('none');
   /** @type {number} */
   format = FORMAT.PUSHER;
   subprotocol = '';
@@ -181,7 +184,7 @@ export class Connections {
   /** @type {Door['closed']} */
   closed(connection) {
     this.refused.delete(connection);
-    const { hub, entrance, sessions, commands, counters, places } = this.services;
+    const { hub, entrance, sessions, operations, counters, places } = this.services;
     const client = this.#clients.get(connection);
     const after = client && this.#handlers.closing(connection, client);
     if (entrance === null) {
@@ -189,7 +192,7 @@ export class Connections {
       hub.remove(connection);
     } else entrance.leave(connection);
     after?.();
-    commands.lane.forget(connection);
+    operations.lane.forget(connection);
     this.#unauthorized.delete(connection);
     if (!this.#clients.delete(connection) || client === undefined) return;
     counters.apps.connections[client.app.id]--;
@@ -215,7 +218,7 @@ export class Connections {
   receive(connection, bytes) {
     const client = this.#clients.get(connection);
     if (client === undefined) return this.refused.end(connection);
-    const { counters, commands } = this.services;
+    const { counters, operations } = this.services;
     counters.messages++;
     counters.apps.messages[client.app.id]++;
     const isLong = bytes.length > MAX_UNCOUNTED_BYTES;
@@ -228,10 +231,10 @@ export class Connections {
     if (isCommand) {
       if (!this.commandRate.admit(connection, client, undefined)) return;
     } else if (!isLong && !this.#admitMessage(connection, bytes.length)) return;
-    if (message === null) return commands.replies.malformed(connection);
+    if (message === null) return operations.replies.malformed(connection);
     const kind =
       event === 'pusher:subscribe' ? 'join' : event.startsWith('client-') ? 'message' : undefined;
-    const { lane } = commands;
+    const { lane } = operations;
     if (!lane.isEmpty && lane.holds(connection, kind, { source: bytes }, this.#resume)) return;
     this.#handle(connection, client, message);
   }
@@ -280,7 +283,7 @@ export class Connections {
   /** @param {Connection} connection @param {number} bytes @returns {boolean} false: refused */
   #admitMessage(connection, bytes) {
     const wait = this.services.admitMessage(connection, performance.now(), bytes);
-    if (wait !== 0) this.services.commands.replies.overRate(connection, undefined, wait);
+    if (wait !== 0) this.services.operations.replies.overRate(connection, undefined, wait);
     return wait === 0;
   }
 
@@ -291,6 +294,10 @@ export class Connections {
     if (error === 'RATE_LIMIT_EXCEEDED') return errorText(4301, `${OVER_QUOTA} ${refused.message}`);
     return errorText(CODES.get(refused.code) ?? null, refused.message);
   }
+
+  entered() {}
+
+  expelled() {}
 
   /** Pusher has no such notice. @type {Door['encodeLeft']} */
   encodeLeft() {

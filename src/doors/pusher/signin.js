@@ -56,9 +56,9 @@ export class SignIn {
     if (client.user !== null) return connection.send(text);
     client.signIn(user);
     const identity = Identity.named(sessionUserOf(app, user.id), null);
-    const { userPlaces, commands } = this.services;
+    const { userPlaces, operations } = this.services;
     if (userPlaces.isOff) return this.#enter(connection, client, user, identity, null, text);
-    commands.lane.after(connection, 'token', 0, this.#place(identity), (placed) => {
+    operations.lane.after(connection, 'token', 0, this.#place(identity), (placed) => {
       if (!connection.isOpen) placed.lease?.release();
       else if (placed.refusal !== null) {
         client.signOut();
@@ -82,7 +82,7 @@ export class SignIn {
    * @param {string} text of the reply
    */
   #enter(connection, client, user, identity, lease, text) {
-    const { hub, sessions, commands, tracker } = this.services;
+    const { hub, sessions, operations, tracker } = this.services;
     const { app } = client;
     // A hook may have named another user.
     sessions.end(connection);
@@ -102,16 +102,16 @@ export class SignIn {
         users.join(connection, user.id, null);
         if (wasHere) return onOnline();
         // Otherwise a leave elsewhere could tell watchers that the user is offline.
-        commands.lane.awaitJoin(connection, tracker.recorded(name).then(onOnline));
+        operations.lane.awaitJoin(connection, tracker.recorded(name).then(onOnline));
       },
       onRefused: (error) => {
         client.signOut();
         sessions.end(connection);
-        commands.replies.brokerError(connection, error, undefined);
+        operations.replies.brokerError(connection, error, undefined);
         this.onUnavailable(connection);
       },
     });
-    commands.joins.awaitJoin(connection, name);
+    operations.joins.awaitJoin(connection, name);
   }
 }
 

@@ -113,7 +113,7 @@ export class Subscriptions {
    */
   #ask(connection, client, wanted) {
     const { channel, name, kind } = wanted;
-    const { joins } = this.services.commands;
+    const { joins } = this.services.operations;
     joins.ask(connection, name, (refusal) => {
       // Another subscription to this channel may have waited for the hook, too.
       if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
@@ -126,13 +126,13 @@ export class Subscriptions {
       const { isFree, wait } = kind.isCache
         ? joins.reads.admit(connection, name, CACHE_READ_BYTES)
         : NO_READ;
-      if (wait < 0) return this.services.commands.replies.overRate(connection, undefined, wait);
+      if (wait < 0) return this.services.operations.replies.overRate(connection, undefined, wait);
       if (wait > 0) {
         this.services.counters.errors.RATE_LIMIT_EXCEEDED++;
         return this.#postpone(connection, client, wanted);
       }
       if (kind.isPrivate) this.onAuthorized(connection);
-      this.#enter(connection, client, wanted, isFree);
+      this.#enter(connection, client, wanted, isFree === true);
     });
   }
 
@@ -175,7 +175,7 @@ export class Subscriptions {
    */
   #enter(connection, client, wanted, isFree) {
     const { channel, name, kind, member } = wanted;
-    const { hub, commands, charge } = this.services;
+    const { hub, operations, charge } = this.services;
     const last = kind.isCache ? 1 : 0;
     const onJoined = (/** @type {string} */ data, /** @type {Joined|null} */ joined) => {
       if (!isFree && joined !== null) charge(connection, joined.bytes);
@@ -207,7 +207,7 @@ export class Subscriptions {
       });
     }
     // Later messages of the client wait, so an unsubscribe takes effect after the reply.
-    if (answered !== null) commands.lane.awaitJoin(connection, answered);
+    if (answered !== null) operations.lane.awaitJoin(connection, answered);
   }
 
   /**

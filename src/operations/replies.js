@@ -1,39 +1,34 @@
 // replies.js: error replies, and closes after too many errors.
 
-import { didYouMean } from '../../config/nearest.js';
-import { ERRORS } from '../../protocol/codes.js';
-import { errorOf, numberText, quoted, refusal, sizeText, toClose } from '../../protocol/refusal.js';
+import { ERRORS } from '../protocol/codes.js';
+import { errorOf, refusal, sizeText, toClose } from '../protocol/refusal.js';
+import { FaultCounts } from './fault-counts.js';
 
 const NO_ROOM = `room is missing. ${ERRORS.INVALID_ROOM.message}`;
-/** A connection's faults are counted over this time. */
-const FAULT_PERIOD_MS = 10_000;
 /** With this many malformed messages, a connection is closed with 4501. */
 const MAX_MALFORMED = 3;
 
-/** @import { Connection } from '../../hub/connection.js' */
-/** @import { ErrorCode, RefusalCode } from '../../protocol/codes.js' */
-/** @typedef {import('./handler.js').Id} Id */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { ErrorCode, RefusalCode } from '../protocol/codes.js' */
+/** The `id` of a command, which its reply repeats. @typedef {string|number|undefined} Id */
 
 export class Replies {
   /**
-   * @param {object} parts @param {number} parts.maxRoomsPerConnection
+   * @param {object} parts
    * @param {() => string|undefined} [parts.overRateText] why the last message was refused
-   * @param {import('../../observability/counters.js').Counters} parts.counters
+   * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{error(fields: object, text: string): void}} parts.log
    */
-  constructor({ maxRoomsPerConnection, counters, log, overRateText = () => undefined }) {
+  constructor({ counters, log, overRateText = () => undefined }) {
     this.overRateText = overRateText;
     this.counters = counters;
     this.log = log;
-    const most = numberText(maxRoomsPerConnection);
-    this.roomLimitText = `Room limit reached: ${most} for a connection (FANFARE_MAX_ROOMS_PER_CONNECTION).`;
     this.malformedFaults = new FaultCounts(MAX_MALFORMED - 1);
-    this.refusedJoinFaults = new FaultCounts(maxRoomsPerConnection);
   }
 
   /**
    * Answers a connection that will be closed next, or a command that may be repeated later.
-   * @param {Connection} connection @param {import('../../protocol/refusal.js').Refusal} refused
+   * @param {Connection} connection @param {import('../protocol/refusal.js').Refusal} refused
    * @param {Id} [id]
    */
   refuse(connection, refused, id) {
@@ -81,16 +76,6 @@ export class Replies {
     this.error(connection, 'PERMISSION_DENIED', id, message);
   }
 
-  /**
-   * @param {Connection} connection @param {Id} id @param {string} type
-   * @param {Iterable<string>} known types
-   */
-  unknownType(connection, id, type, known) {
-    const types = [...known];
-    const hint = didYouMean(type, types) || `. The types are ${types.join(', ')}.`;
-    this.error(connection, 'UNKNOWN_TYPE', id, `Unknown type ${quoted(type)}${hint}`);
-  }
-
   /** @param {Connection} connection @param {Id} id @param {unknown} room as the command has it */
   invalidRoom(connection, id, room) {
     const text = room === undefined ? NO_ROOM : undefined;
@@ -103,13 +88,6 @@ export class Replies {
    */
   tooLarge(connection, id, what, bytes, max, setting) {
     this.error(connection, 'MESSAGE_TOO_LARGE', id, sizeText(what, bytes, max, setting));
-  }
-
-  /** @param {Connection} connection @param {Id} id */
-  roomLimit(connection, id) {
-    this.error(connection, 'ROOM_LIMIT', id, this.roomLimitText);
-    if (this.refusedJoinFaults.isTooMany(connection))
-      connection.close(toClose({ code: 'ROOM_LIMIT' }));
   }
 
   /**
@@ -125,40 +103,22 @@ export class Replies {
 
   /** @param {Connection} connection @param {unknown} error of the broker @param {Id} id */
   brokerError(connection, error, id) {
+    this.refuse(connection, this.refusalOf(error), id);
+  }
+
+  /** @param {unknown} error of the broker @returns {import('../protocol/refusal.js').Refusal} */
+  refusalOf(error) {
     const { code } = /** @type {{code?: string}} */ (error);
     switch (code) {
       case 'UNAVAILABLE':
       case 'OUTCOME_UNKNOWN':
       case 'IDEMPOTENCY_CONFLICT':
       case 'STATE_FULL':
-        this.error(connection, code, id);
-        return;
+        return refusal(code, undefined, 0);
       case 'INVALID_MESSAGE_FORMAT':
-        this.error(connection, code, id, /** @type {Error} */ (error).message);
-        return;
+        return refusal(code, /** @type {Error} */ (error).message, 0);
     }
     this.log.error({ err: error }, 'broker failed with an unexpected error');
-    this.error(connection, 'INTERNAL_ERROR', id);
-  }
-}
-
-/** Counts faults of one kind. Connections without faults cost nothing. */
-class FaultCounts {
-  /** @param {number} max per connection in FAULT_PERIOD_MS */
-  constructor(max) {
-    this.max = max;
-    /** @type {WeakMap<Connection, {count: number, sinceMs: number}>} */
-    this.counts = new WeakMap();
-  }
-
-  /** @param {Connection} connection */
-  isTooMany(connection) {
-    const now = performance.now();
-    let faults = this.counts.get(connection);
-    if (faults === undefined || now - faults.sinceMs > FAULT_PERIOD_MS) {
-      faults = { count: 0, sinceMs: now };
-      this.counts.set(connection, faults);
-    }
-    return ++faults.count > this.max;
+    return refusal('INTERNAL_ERROR', undefined, 0);
   }
 }

@@ -1,0 +1,53 @@
+// index.js: creates what clients may do, for all doors of a worker.
+
+import { HookGate } from './hook-gate.js';
+import { JoinReads } from './join-reads.js';
+import { Joins } from './joins.js';
+import { Lane } from './lane.js';
+import { PendingReads } from './pending-reads.js';
+import { Replies } from './replies.js';
+
+/** @import { Connection } from '../hub/connection.js' */
+
+/**
+ * @typedef {object} OperationParts
+ * @property {import('../config/settings.js').Config} config
+ * @property {import('../hub/hub.js').Hub} hub
+ * @property {import('../hub/publisher.js').Publisher} publisher
+ * @property {import('./hook-gate.js').HookCalls|null} [hooks] null: none
+ * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0 if
+ *   the message passes; above 0: seconds to wait; −1: close with 4005
+ * @property {() => string} [overRateText] names the limit that refused the last message
+ * @property {(connection: Connection, bytes: number) => boolean} takeFreeRead takes bytes that are
+ *   read for free from the address's allowance; false: it is used up. 0 only asks
+ * @property {(connection: Connection, bytes: number) => void} charge counts the bytes of a reply
+ *   against the connection's rate
+ * @property {import('../observability/counters.js').Counters} counters
+ * @property {import('../worker/turn.js').Line<() => void>} presenceLine sends answers about users
+ * @property {{error(fields: object, text: string): void}} log
+ */
+
+/**
+ * @typedef {object} Operations
+ * @property {Joins} joins @property {Lane} lane @property {Replies} replies
+ * @property {HookGate|null} hookGate null if there are no hooks
+ * @property {PendingReads} pendingReads
+ */
+
+/** @param {OperationParts} parts @returns {Operations} */
+export function createOperations(parts) {
+  const { config, hub, publisher, hooks = null, charge, counters } = parts;
+  const { log, overRateText, presenceLine } = parts;
+  const replies = new Replies({ counters, log, overRateText });
+  const lane = new Lane({ maxSteps: config.hookCallsPerConnection, replies, counters });
+  const hookGate = hooks && new HookGate({ hooks, hub, lane, publisher, replies });
+  const joins = new Joins({
+    ...{ config, hub, replies, lane, counters },
+    gate: hookGate,
+    // A guest must not appear under a user's name.
+    isNameFree: config.tokens === null && !hooks?.has('onConnect'),
+    reads: new JoinReads(parts),
+  });
+  const pendingReads = new PendingReads({ replies, charge, counters, presenceLine });
+  return { joins, lane, replies, hookGate, pendingReads };
+}
