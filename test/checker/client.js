@@ -108,12 +108,13 @@ export class RecoveringClient {
   /** Reads no more, until `resume`: a slow reader. */
   pause() {
     this.recorder.write({ type: 'reads', client: this.id, reads: false });
-    this.socket?.pause();
+    // A socket whose handshake has just failed has nothing to pause.
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.pause();
   }
 
   resume() {
     this.recorder.write({ type: 'reads', client: this.id, reads: true });
-    this.socket?.resume();
+    if (this.socket?.isPaused) this.socket.resume();
   }
 
   /** Loses its connection now, and returns after this time. @param {number} ms */
