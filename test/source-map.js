@@ -71,6 +71,7 @@ const BACKEND_PARTS = [
   'backend/deferred.js',
   'backend/edges.js',
   'backend/errors.js',
+  'backend/membership.js',
   'backend/delayed-unsubscribe.js',
   'backend/places.js',
   'backend/presence.js',

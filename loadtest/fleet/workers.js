@@ -59,7 +59,7 @@ const delivered = { probe: 0, census: 0, limits: 0, room: 0 };
 const KIND_NAMES = new Map([
   [CHANNEL_KIND.PROBE, 'probe'],
   [CHANNEL_KIND.FLEET, 'census'],
-  [CHANNEL_KIND.LIMITS, 'limits'],
+  [CHANNEL_KIND.REPORTS, 'limits'],
 ]);
 /** Of publications to the common room, in ms. @type {number[]} */
 let delays = [];

@@ -21,6 +21,7 @@ import { checkRecord } from './report.js';
 import { watchWebhooks } from './webhook-watch.js';
 import { HISTORY_PREFIX, Workload } from './workload.js';
 
+const OF_FLEET = /:(?:census|limits|workers|servers)$/;
 const READY_MS = 30_000;
 const GONE_MS = 60_000;
 /** Users stay away for up to 40 s. */
@@ -423,15 +424,16 @@ async function stateFolder(t) {
 }
 
 /**
- * Channels that somebody is subscribed to, without those for answers to surveys: a worker keeps one
- * from the first request of the HTTP API on.
+ * Channels that somebody is subscribed to. Those for answers to surveys are left out, because a worker
+ * keeps one from the first request of the HTTP API on, and those of the fleet, which differ between
+ * versions.
  * @param {RedisServer} redis
  */
 async function channels(redis) {
   const lists = [await redis.cli('PUBSUB', 'CHANNELS'), await redis.cli('PUBSUB', 'SHARDCHANNELS')];
   return lists
     .flatMap((list) => list.split('\n'))
-    .filter((name) => name !== '' && !/\{\*[^}]+\}/.test(name)).length;
+    .filter((name) => name !== '' && !/\{\*[^}]+\}/.test(name) && !OF_FLEET.test(name)).length;
 }
 
 /**

@@ -383,6 +383,7 @@ test('redis: events that Redis refused to publish are announced when it permits 
     'limited',
     'resetchannels',
     '&contract:probe:*',
+    '&contract:workers',
     '&contract:census',
   );
   a.join('room', 'bob');

@@ -280,7 +280,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     b.broker.reportConnections(2);
     await eventually(async () => (await a.broker.countConnections()) === 3, 1000);
     // It says no goodbye: as in a crash.
-    b.broker.connectionCount.pause();
+    b.broker.fleet.membership.pause();
     const tookMs = await eventually(async () => (await a.broker.countConnections()) === 1, 10_000);
     assert.ok(tookMs > 3000);
   });

@@ -4,16 +4,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import {
-  FleetPlaces,
-  LEASE_MS,
-  MAX_KEYS,
-  split,
-  TICK_MS,
-} from '../../src/backend/embedded/fleet-places.js';
+import { FleetPlaces, MAX_KEYS, split, TICK_MS } from '../../src/backend/embedded/fleet-places.js';
 import {
   decodeReport,
   encodeReport,
+  LEASE_MS,
   SERVER_BYTES,
 } from '../../src/backend/embedded/place-report.js';
 import { fleetRulesOf } from '../../src/backend/places.js';
@@ -364,9 +359,21 @@ test('malformed reports, and those of other versions, are counted and change not
   const network = new Network();
   const a = network.join();
   const report = encodeReport({ server: '00'.repeat(8), places: new Map([[ADDRESS, CAP]]) });
-  const newer = Buffer.from(report);
-  newer[0]++;
-  const broken = [report.subarray(0, -1), Buffer.alloc(0), Buffer.alloc(70_000, 1)];
+  const message = JSON.parse(`${report}`);
+  const changed = (/** @type {object} */ fields) =>
+    Buffer.from(JSON.stringify({ ...message, ...fields }));
+  const newer = changed({ v: 2 });
+  const broken = [
+    report.subarray(0, -1),
+    Buffer.alloc(0),
+    changed({ kind: 'beat' }),
+    changed({ from: 'no-server' }),
+    changed({ places: null }),
+    changed({ places: { [ADDRESS]: '5' } }),
+    changed({ places: { [ADDRESS]: -1 } }),
+    changed({ places: { ['x'.repeat(256)]: 1 } }),
+    changed({ padding: 'x'.repeat(128 * 1024) }),
+  ];
   for (const one of [newer, ...broken]) a.fleet.receive(one);
   const { malformed, unknown_version } = a.fleet.figures().reports;
   assert.deepEqual([malformed, unknown_version], [broken.length, 1]);
@@ -381,12 +388,12 @@ test('a report is read as it was written, and no bytes make the reader throw', (
   fc.assert(
     fc.property(places, (entries) => {
       const report = { server: '0123456789abcdef', places: new Map(entries) };
-      assert.deepEqual(decodeReport(encodeReport(report)), report);
+      assert.deepEqual(decodeReport(encodeReport(report)), { ...report, leaseMs: LEASE_MS });
     }),
   );
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
-      decodeReport(Buffer.from([1, ...bytes]));
+      decodeReport(Buffer.from(bytes));
     }),
   );
 });

@@ -1,4 +1,4 @@
-// redis-broker.test.js: the parts of the Redis broker that need no Redis: messages, order, census,
+// redis-broker.test.js: the parts of the Redis broker that need no Redis: messages, order,
 // probe, clock.
 
 import assert from 'node:assert/strict';
@@ -11,13 +11,10 @@ import {
   writePublication,
 } from '../../src/backend/batch.js';
 import { DelayedUnsubscribe } from '../../src/backend/delayed-unsubscribe.js';
-import { ConnectionCount } from '../../src/backend/redis/connection-count.js';
 import { Inbox } from '../../src/backend/redis/inbox.js';
 import { Keys } from '../../src/backend/redis/keys.js';
 import { LoopbackProbe } from '../../src/backend/redis/loopback-probe.js';
-import { SharedRules } from '../../src/backend/redis/shared-rules.js';
 import { StallAwareClock } from '../../src/backend/redis/stall-aware-clock.js';
-import { parseHistoryRules, RoomRules } from '../../src/config/room-patterns.js';
 
 /** @param {Buffer[]} publications */
 function encode(publications) {
@@ -265,198 +262,6 @@ test('bodies are fetched a few at a time, and delivered in order', async () => {
   assert.deepEqual(delivered, ids);
 });
 
-/**
- * A connectionCount whose messages go to the others at once.
- * @param {import('node:test').TestContext} t
- */
-function fleet(t) {
-  t.mock.timers.enable({ apis: ['setTimeout', 'Date'] });
-  /** @type {ConnectionCount[]} */
-  const workers = [];
-  /** @type {string[]} */
-  const sent = [];
-  /** Sent to one worker. @type {string[]} */
-  const answers = [];
-  const clock = new StallAwareClock(50, () => {});
-  const seen = { sent, answers, clock, malformed: 0 };
-  /** @param {string} id */
-  const join = (id) => {
-    const connectionCount = new ConnectionCount({
-      id,
-      clock,
-      onMalformed: () => seen.malformed++,
-      send: (message) => {
-        sent.push(`${message}`);
-        for (const worker of workers) worker.receive(message);
-      },
-      tag: () => '',
-      answer: (message, worker) => {
-        answers.push(`${worker} <- ${message}`);
-        workers.find((each) => each.id === worker)?.receive(message);
-      },
-    });
-    workers.push(connectionCount);
-    connectionCount.join();
-    return connectionCount;
-  };
-  return Object.assign(seen, { join });
-}
-
-test('a new worker learns all counts, and a change reaches all workers at once', (t) => {
-  const { join } = fleet(t);
-  const a = join('a');
-  a.set(3);
-  const b = join('b');
-  b.set(5);
-  t.mock.timers.tick(100);
-  assert.equal(a.total, 8);
-  assert.equal(b.total, 8);
-});
-
-test('many changes within a moment make two reports: the first at once, the last soon after', (t) => {
-  const { join, sent } = fleet(t);
-  const a = join('a');
-  const b = join('b');
-  t.mock.timers.tick(100);
-  a.reportedMs = Number.NEGATIVE_INFINITY;
-  sent.length = 0;
-  for (let i = 1; i <= 100; i++) a.set(i);
-  assert.deepEqual(sent, ['=1 a;2']);
-  t.mock.timers.tick(60);
-  assert.deepEqual(sent, ['=1 a;2', '=100 a;2']);
-  assert.equal(b.total, 100);
-});
-
-test('a count taken while another worker is still reporting waits for its last report', async (t) => {
-  const { join } = fleet(t);
-  const a = join('a');
-  const b = join('b');
-  t.mock.timers.tick(100);
-  b.movedMs = Number.NEGATIVE_INFINITY;
-  assert.equal(await b.count(), 0);
-  a.reportedMs = Number.NEGATIVE_INFINITY;
-  for (let i = 1; i <= 100; i++) a.set(i);
-  const count = b.count();
-  assert.equal(b.total, 1);
-  t.mock.timers.tick(100);
-  assert.equal(await count, 100);
-});
-
-test('a silent worker stops counting after a time, and a leaving worker at once', (t) => {
-  const { join, clock } = fleet(t);
-  const [a, b, c] = [join('a'), join('b'), join('c')];
-  b.set(2);
-  c.set(4);
-  t.mock.timers.tick(100);
-  assert.equal(a.total, 6);
-  c.leave();
-  assert.equal(a.total, 2);
-  clock.nowMs += 5900;
-  a.tick(clock.nowMs);
-  assert.equal(a.total, 2);
-  clock.nowMs += 200;
-  a.tick(clock.nowMs);
-  assert.equal(a.total, 0);
-});
-
-test('a worker that joins a large fleet is answered alone, and learns all counts', (t) => {
-  const { join, sent, answers } = fleet(t);
-  const workers = Array.from({ length: 8 }, (_, i) => join(`w${i}`));
-  workers[0].set(3);
-  t.mock.timers.tick(1000);
-  sent.length = 0;
-  answers.length = 0;
-  const late = join('late');
-  t.mock.timers.tick(100);
-  assert.deepEqual(sent, ['?late;2;', '=0 late;2']);
-  assert.equal(answers.length, 8);
-  assert.ok(answers.includes('late <- =3 w0;2'), answers.join());
-  assert.equal(late.total, 3);
-});
-
-test('the heartbeat is slower in a large fleet, and no worker is left out in between', (t) => {
-  let nowMs = 0;
-  t.mock.method(performance, 'now', () => nowMs);
-  const { join, clock, sent } = fleet(t);
-  const workers = Array.from({ length: 200 }, (_, i) => join(`w${i}`));
-  t.mock.timers.tick(1000);
-  workers[1].set(1);
-  const wait = (/** @type {number} */ seconds) => {
-    for (let i = 0; i < seconds; i++) {
-      nowMs += 1000;
-      clock.nowMs += 1000;
-      for (const worker of workers) worker.tick(clock.nowMs);
-      assert.ok(workers.every(({ others }) => others.size >= 198));
-    }
-  };
-  // The first reports were made when the fleet was small.
-  wait(20);
-  sent.length = 0;
-  wait(20);
-  assert.equal(sent.length, 400);
-  assert.ok(sent.includes('=1 w1;10'));
-  assert.equal(workers[0].others.size, 199);
-  workers[1].pause();
-  wait(30);
-  assert.equal(workers[0].total, 0);
-  assert.equal(workers[0].others.size, 198);
-});
-
-test('with a worker of v0.2.0 all report every two seconds, and answer it on the common channel', (t) => {
-  let nowMs = 0;
-  t.mock.method(performance, 'now', () => nowMs);
-  const { join, clock, sent, answers } = fleet(t);
-  const workers = Array.from({ length: 100 }, (_, i) => join(`w${i}`));
-  t.mock.timers.tick(1000);
-  sent.length = 0;
-  answers.length = 0;
-  for (const text of ['?old', '=4 old']) for (const w of workers) w.receive(Buffer.from(text));
-  t.mock.timers.tick(100);
-  assert.equal(sent.length, 100);
-  assert.equal(sent[0].endsWith(';2'), true);
-  assert.deepEqual(answers, []);
-  assert.equal(workers[0].total, 4);
-  sent.length = 0;
-  nowMs += 2000;
-  clock.nowMs += 2000;
-  for (const worker of workers) worker.tick(clock.nowMs);
-  assert.equal(sent.length, 100);
-  // It leaves without notice.
-  clock.nowMs += 4000;
-  workers[0].tick(clock.nowMs);
-  assert.deepEqual([workers[0].total, workers[0].oldCount], [0, 0]);
-});
-
-test('a malformed message on the census channel counts nothing, and is reported', (t) => {
-  const seen = fleet(t);
-  const a = seen.join('a');
-  const texts = [
-    '',
-    '=',
-    '=x b',
-    '=-1 b',
-    '=99999999999 b',
-    '5 b',
-    '=1',
-    '=1 ',
-    'hello',
-    `=1 ${'x'.repeat(1000)}`,
-  ];
-  for (const text of texts) a.receive(Buffer.from(text));
-  assert.equal(a.total, 0);
-  assert.equal(seen.malformed, texts.length);
-});
-
-test('the number of forged workers on the census channel is bounded', (t) => {
-  const seen = fleet(t);
-  const a = seen.join('a');
-  for (let i = 0; i < 10_100; i++) a.receive(Buffer.from(`=1 invented-${i}`));
-  assert.equal(a.others.size, 10_000);
-  assert.equal(seen.malformed, 100);
-  a.receive(Buffer.from('=5 invented-0'));
-  assert.equal(a.total, 10_004);
-});
-
 /** @param {(token: Buffer) => Promise<void>} publish @param {() => Promise<unknown>} [ping] */
 function probeOf(publish, ping = () => Promise.resolve()) {
   /** @type {string[]} */
@@ -472,69 +277,6 @@ function probeOf(publish, ping = () => Promise.resolve()) {
   });
   return { probe, seen };
 }
-
-test('if a whole fleet asks for rules at once, each worker sends one more answer', async (t) => {
-  // The worker's own timer keeps no process alive.
-  const alive = setInterval(() => {}, 1000);
-  t.after(() => clearInterval(alive));
-  /** @type {string[]} */
-  const sent = [];
-  /** @type {() => void} */
-  let onSecond = () => {};
-  const second = new Promise((resolve) => {
-    onSecond = () => resolve(undefined);
-  });
-  const said = () => sent.filter((message) => message === '#h.*=50/60000ms').length;
-  const rules = new SharedRules({
-    rules: new RoomRules(parseHistoryRules(['h.*=50/60s']).rules),
-    send: (message) => {
-      sent.push(`${message}`);
-      if (said() === 2) onSecond();
-    },
-    onAdopted: () => assert.fail('they are its own'),
-  });
-  rules.join();
-  assert.deepEqual(sent, ['#?', '#h.*=50/60000ms']);
-  for (let i = 0; i < 1000; i++) assert.equal(rules.receive(Buffer.from('#?')), true);
-  await second;
-  for (let i = 0; i < 1000; i++) rules.receive(Buffer.from('#?'));
-  assert.equal(said(), 2);
-  rules.pause();
-});
-
-test('workers with the same rules send one heartbeat for all, and one answer', (t) => {
-  t.mock.timers.enable({ apis: ['setTimeout'] });
-  let nowMs = 0;
-  t.mock.method(performance, 'now', () => nowMs);
-  t.mock.method(Math, 'random', () => [0.5, 0.6, 0.7][next++ % 3]);
-  let next = 0;
-  /** @type {string[]} */
-  const sent = [];
-  /** @type {SharedRules[]} */
-  const workers = [];
-  for (let i = 0; i < 3; i++)
-    workers.push(
-      new SharedRules({
-        rules: new RoomRules(parseHistoryRules(['h.*=50/60s']).rules),
-        send: (message) => {
-          sent.push(`${message}`);
-          for (const worker of workers) worker.receive(message);
-        },
-        onAdopted: () => assert.fail('they are its own'),
-      }),
-    );
-  for (const worker of workers) worker.join();
-  nowMs = 1000;
-  t.mock.timers.tick(1000);
-  sent.length = 0;
-  for (const worker of workers) worker.receive(Buffer.from('#?'));
-  t.mock.timers.tick(100);
-  assert.deepEqual(sent, ['#h.*=50/60000ms']);
-  nowMs += 6000;
-  for (const worker of workers) worker.tick();
-  assert.equal(sent.length, 2);
-  for (const worker of workers) worker.pause();
-});
 
 test('two consecutive misses are a dead subscriber, within 5 s', () => {
   const { probe, seen } = probeOf(async () => {});

@@ -8,7 +8,9 @@
 //   first. Such servers do not see each other, so each may exceed the cap by a fifth.
 // - A report has all of these keys. It is sent within TICK_MS after a change, and repeated after
 //   HEARTBEAT_MS. It is a lease: LEASE_MS after a server's last report, its places are free. When a
-//   server drains, it sends an empty one.
+//   server drains, it sends an empty one. Servers have this beat in addition to that of their
+//   workers (backend/membership.js), because a server must notice within LEASE_MS that it is alone,
+//   in fleets of any size, and only carriers read reports.
 // - If the servers together exceed the cap, each closes its part of the excess. All split the cap
 //   in the same way, so they need no agreement. An excess must last for two ticks, because the
 //   count of another server may be out of date.
@@ -20,7 +22,8 @@
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { kindOfKey } from '../../protocol/place-keys.js';
-import { decodeReport, encodeReport, isOtherVersion, SERVER_BYTES } from './place-report.js';
+import { Leases } from '../membership.js';
+import { decodeReport, encodeReport, LEASE_MS, SERVER_BYTES } from './place-report.js';
 
 export const TICK_MS = 250;
 /** Each report reaches all servers, so the interval grows with their number. */
@@ -28,7 +31,6 @@ const TICK_PER_SERVER_MS = 10;
 /** A report looks at all heavy keys: 100,000 of them take some 15 ms. */
 const TICK_PER_KEY_MS = 0.01;
 const HEARTBEAT_MS = 1000;
-export const LEASE_MS = 5000;
 /** So that a lease outlives the loss of two reports. */
 const MAX_INTERVAL_MS = 1500;
 /** A carrier is replaced if no report comes back for this time. */
@@ -91,8 +93,8 @@ export class FleetPlaces {
   #isChanged = false;
   /** The last report. @type {ReadonlyMap<string, number>} */
   #reported = new Map();
-  /** The other servers, by id. @type {Map<string, {places: ReadonlyMap<string, number>, heardMs: number}>} */
-  #servers = new Map();
+  /** The other servers, and their places. @type {Leases<ReadonlyMap<string, number>>} */
+  #servers = new Leases({ max: MAX_KNOWN, onGone: (places) => this.#forget(places) });
   /** Connections on the other servers, by key. @type {Map<string, number>} */
   #elsewhere = new Map();
   /** This server's shares of keys with an excess, at the last step. @type {Map<string, number>} */
@@ -187,22 +189,24 @@ export class FleetPlaces {
   /** @param {Buffer} bytes a report that the carrier has received */
   receive(bytes) {
     const report = decodeReport(bytes);
-    if (report === null) {
-      this.counters.reports[isOtherVersion(bytes) ? 'unknown_version' : 'malformed']++;
+    if (typeof report === 'string') {
+      this.counters.reports[report]++;
       return;
     }
-    const { server, places } = report;
+    const { server, leaseMs, places } = report;
     if (server === this.id) {
       this.#echoMs = this.#nowMs;
       return;
     }
-    this.#forget(server);
-    if (this.#elsewhere.size + places.size > MAX_KNOWN || this.#servers.size >= MAX_KNOWN) {
+    this.#servers.endLease(server);
+    if (
+      this.#elsewhere.size + places.size > MAX_KNOWN ||
+      !this.#servers.renewLease(server, places, leaseMs, this.#nowMs)
+    ) {
       this.counters.reports.malformed++;
       return;
     }
     this.counters.reports.received++;
-    this.#servers.set(server, { places, heardMs: this.#nowMs });
     for (const [key, held] of places)
       this.#elsewhere.set(key, (this.#elsewhere.get(key) ?? 0) + held);
   }
@@ -210,8 +214,8 @@ export class FleetPlaces {
   /** Call it every TICK_MS. @param {number} nowMs on a clock that skips stalls of this process */
   step(nowMs) {
     this.#nowMs = nowMs;
-    for (const [server, { heardMs }] of this.#servers)
-      if (nowMs - heardMs > LEASE_MS || this.isAlone) this.#forget(server);
+    if (this.isAlone) this.#servers.endAllLeases();
+    else this.#servers.endLateLeases(nowMs);
     if (this.#rules === null) return;
     this.#closeExcess(this.#rules);
     this.#report();
@@ -248,12 +252,9 @@ export class FleetPlaces {
     Object.assign(this.counters.excess, { address: 0, user: 0 });
   }
 
-  /** @param {string} server */
-  #forget(server) {
-    const known = this.#servers.get(server);
-    if (known === undefined) return;
-    this.#servers.delete(server);
-    for (const [key, held] of known.places) {
+  /** @param {ReadonlyMap<string, number>} places of a server that is gone, or has reported again */
+  #forget(places) {
+    for (const [key, held] of places) {
       const left = /** @type {number} */ (this.#elsewhere.get(key)) - held;
       if (left > 0) this.#elsewhere.set(key, left);
       else this.#elsewhere.delete(key);
@@ -286,7 +287,7 @@ export class FleetPlaces {
     // The others do not know these connections, so they leave no part of the cap for them.
     if (!this.#reported.has(key)) return Math.max(0, cap - elsewhere);
     const parts = [{ id: this.id, held }];
-    for (const [id, { places }] of this.#servers) {
+    for (const [id, places] of this.#servers.entries()) {
       const theirs = places.get(key);
       if (theirs !== undefined) parts.push({ id, held: theirs });
     }

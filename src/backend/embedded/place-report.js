@@ -1,50 +1,48 @@
-// place-report.js: a server's report of the addresses and users with many connections on it.
-//   u8 version, 8 bytes server, then for each key: u8 length, key, u32 connections
+// place-report.js: a server's report of the addresses, users and apps with many connections on it.
+// It is a message to the fleet of servers (backend/membership.js), with connections by key.
 //
-// Each report is complete and replaces the former one. A server drops reports of another version
-// (docs/architecture/versions.md).
+// Each report is complete and replaces the former one.
 
-const VERSION = 1;
+import { decodeEnvelope, encodeEnvelope } from '../membership.js';
+
 export const SERVER_BYTES = 8;
-const HEAD_BYTES = 1 + SERVER_BYTES;
-const COUNT_BYTES = 4;
+/** When a server's last report is as old, its places are free. */
+export const LEASE_MS = 5000;
+const KIND = 'places';
 /** Other programs may publish on the same channel. */
-const MAX_BYTES = 65_536;
+const MAX_BYTES = 128 * 1024;
+const MAX_KEY_CHARS = 255;
+const MAX_CONNECTIONS = 0xffffffff;
+const SERVER = new RegExp(`^[0-9a-f]{${2 * SERVER_BYTES}}$`);
 
-/** @typedef {{server: string, places: ReadonlyMap<string, number>}} PlaceReport `server`: id in hex */
+/**
+ * @typedef {object} PlaceReport
+ * @property {string} server its id in hex @property {ReadonlyMap<string, number>} places
+ */
 
-/** @param {PlaceReport} report keys of at most 255 ASCII characters @returns {Buffer} */
+/** @param {PlaceReport} report @returns {Buffer} */
 export function encodeReport({ server, places }) {
-  let bytes = HEAD_BYTES;
-  for (const key of places.keys()) bytes += 1 + key.length + COUNT_BYTES;
-  const report = Buffer.allocUnsafe(bytes);
-  report[0] = VERSION;
-  let at = 1 + report.write(server, 1, 'hex');
-  for (const [key, connections] of places) {
-    report[at] = key.length;
-    at += 1 + report.write(key, at + 1, 'latin1');
-    at = report.writeUInt32BE(connections, at);
-  }
-  return report;
+  return encodeEnvelope(KIND, server, LEASE_MS, { places: Object.fromEntries(places) });
 }
 
-/** Has another version of Fanfare written it? @param {Buffer} report */
-export function isOtherVersion(report) {
-  return report.length >= HEAD_BYTES && report[0] !== VERSION;
+/**
+ * @param {Buffer} bytes
+ * @returns {PlaceReport & {leaseMs: number}|'malformed'|'unknown_version'}
+ */
+export function decodeReport(bytes) {
+  const envelope = decodeEnvelope(bytes, MAX_BYTES);
+  if (typeof envelope === 'string') return envelope;
+  const { kind, from: server, leaseMs, fields } = envelope;
+  if (kind !== KIND || !SERVER.test(server)) return 'malformed';
+  const { places } = fields;
+  if (typeof places !== 'object' || places === null) return 'malformed';
+  const entries = Object.entries(places);
+  if (!entries.every(isPlace)) return 'malformed';
+  return { server, leaseMs, places: new Map(entries) };
 }
 
-/** @param {Buffer} report @returns {PlaceReport|null} null if malformed or of another version */
-export function decodeReport(report) {
-  if (report.length < HEAD_BYTES || report.length > MAX_BYTES || report[0] !== VERSION) return null;
-  const server = report.toString('hex', 1, HEAD_BYTES);
-  /** @type {Map<string, number>} */
-  const places = new Map();
-  let at = HEAD_BYTES;
-  while (at < report.length) {
-    const keyEnd = at + 1 + report[at];
-    if (keyEnd + COUNT_BYTES > report.length) return null;
-    places.set(report.toString('latin1', at + 1, keyEnd), report.readUInt32BE(keyEnd));
-    at = keyEnd + COUNT_BYTES;
-  }
-  return { server, places };
+/** @param {[key: string, connections: unknown]} entry */
+function isPlace([key, connections]) {
+  if (key === '' || key.length > MAX_KEY_CHARS || !Number.isInteger(connections)) return false;
+  return Number(connections) >= 0 && Number(connections) <= MAX_CONNECTIONS;
 }

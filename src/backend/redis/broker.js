@@ -14,12 +14,11 @@ import { within } from '../deferred.js';
 import { BrokerError, keyMissing } from '../errors.js';
 import { RedisCluster } from './cluster.js';
 import { RedisClusterClient } from './cluster-client.js';
-import { ConnectionCount } from './connection-count.js';
+import { RedisFleet } from './fleet.js';
 import { Inbox } from './inbox.js';
 import { CHANNEL_KIND, Keys } from './keys.js';
 import { PROBE_BYTES } from './loopback-probe.js';
 import { RedisNode } from './node.js';
-import { SharedRules } from './shared-rules.js';
 import { slotOf, slotOfTag } from './slots.js';
 import { StallAwareClock } from './stall-aware-clock.js';
 
@@ -57,9 +56,6 @@ export class RedisBroker {
   /** Reasons logged in this outage. @type {Set<string>} */
   reasons = new Set();
   awaySince = 0;
-  isCounting = false;
-  /** Null: this worker does not carry reports. @type {((report: Buffer) => void)|null} */
-  onReport = null;
   onSettled = () => {};
   /** @type {Promise<void>|null} */
   closing = null;
@@ -97,9 +93,7 @@ export class RedisBroker {
             onUpdate: () => this.#update(),
             onAway: (reason) => this.#onAway(reason, ''),
           });
-    this.rules = this.#makeRules(parts.historyRules);
-    this.stateRules = this.#makeRules(parts.historyRules, true);
-    this.connectionCount = this.#makeConnectionCount(id);
+    this.fleet = this.#makeFleet(id, parts.historyRules);
   }
 
   #makeInbox() {
@@ -114,7 +108,7 @@ export class RedisBroker {
       fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
       onSkipped: (reason) => this.#onSkipped(reason),
       onMalformed: (channel) => this.#onMalformed(channel),
-      onUnknown: (room, version) => this.#onUnknown(room, version),
+      onUnknown: (room, version) => this.#onUnknownPublication(room, version),
     });
   }
 
@@ -146,44 +140,40 @@ export class RedisBroker {
   }
 
   /**
+   * @param {string} id of this worker, unique in the fleet
    * @param {BrokerParts['historyRules']} rules of this server
-   * @param {boolean} [areOfState] those of rooms with state
    */
-  #makeRules(rules = new RoomRules([]), areOfState = false) {
-    const setting = areOfState ? 'FANFARE_STATE' : 'FANFARE_HISTORY';
-    return new SharedRules({
+  #makeFleet(id, rules = new RoomRules([])) {
+    return new RedisFleet({
+      id,
       rules,
-      areOfState,
-      send: (message) => this.#sendToAll(message),
-      onAdopted: (patterns) =>
+      keys: this.keys,
+      clock: this.clock,
+      bus: {
+        send: (channel, message) => this.#sendTo(channel, message),
+        // If this fails, the channel is subscribed later.
+        subscribe: (channel) => void this.#subscribe(channel).catch(() => {}),
+        unsubscribe: (channel) => this.#unsubscribe(channel),
+        tag: () => this.keys.tagOf(this.#fleetNode()?.probeChannel ?? ''),
+      },
+      onFault: (fault, channel) => {
+        if (fault === 'malformed') this.#onMalformed(channel);
+        else this.#onUnknown({ channel });
+      },
+      onAdopted: (kind, patterns) => {
+        const setting = kind === 'state' ? 'FANFARE_STATE' : 'FANFARE_HISTORY';
         this.log.warn(
           { patterns },
           `other servers have ${setting} rules that this one lacks: using them until the next restart`,
-        ),
-    });
-  }
-
-  /** @param {string} id of this worker, unique in the fleet */
-  #makeConnectionCount(id) {
-    return new ConnectionCount({
-      id,
-      clock: this.clock,
-      onMalformed: () => this.#onMalformed('census'),
-      send: (message) => this.#sendToAll(message),
-      tag: () => this.keys.tagOf(this.#fleetNode()?.probeChannel ?? ''),
-      answer: (message, worker, tag) => {
-        const channel = this.keys.probeChannelOf(worker, tag);
-        this.#nodeFor(channel)
-          ?.publisher.send(channel, message)
-          .catch(() => {});
+        );
       },
     });
   }
 
-  /** @param {Buffer} message best effort, because the next one replaces it */
-  #sendToAll(message) {
-    this.#fleetNode()
-      ?.publisher.send(this.keys.fleetChannel, message)
+  /** @param {string} channel @param {Buffer} message best effort, because the next one replaces it */
+  #sendTo(channel, message) {
+    this.#nodeFor(channel)
+      ?.publisher.send(channel, message)
       .catch(() => {});
   }
 
@@ -198,12 +188,11 @@ export class RedisBroker {
     });
     const timer = setTimeout(this.onSettled, START_TIMEOUT_MS);
     this.node?.open(this.probeChannel);
-    // If this fails, the channel is subscribed later.
-    this.#subscribe(this.keys.fleetChannel).catch(() => {});
+    this.fleet.open();
     this.cluster?.tick();
     await settled;
     clearTimeout(timer);
-    await Promise.all([this.rules.settled(), this.stateRules.settled()]);
+    await this.fleet.settled();
   }
 
   close() {
@@ -212,7 +201,7 @@ export class RedisBroker {
   }
 
   async #close() {
-    this.connectionCount.leave();
+    this.fleet.leave();
     const drained = this.#nodes().map(({ publisher }) => publisher.drained());
     await within(Promise.all(drained), CLOSE_TIMEOUT_MS);
     this.clock.close();
@@ -280,43 +269,32 @@ export class RedisBroker {
 
   /** @param {((report: Buffer) => void)|null} onReport valid in the call */
   receiveReports(onReport) {
-    const isChanged = (onReport === null) !== (this.onReport === null);
-    this.onReport = onReport;
-    if (this.closing !== null || !isChanged) return;
-    const channel = this.keys.limitsChannel;
-    if (onReport === null) this.#unsubscribe(channel);
-    else this.#subscribe(channel).catch(() => {});
+    if (this.closing === null) this.fleet.receiveReports(onReport);
   }
 
   /** @param {Buffer} report best effort, because the next one replaces it */
   sendReport(report) {
-    const { limitsChannel } = this.keys;
-    if (this.closing !== null) return;
-    this.#nodeFor(limitsChannel)
-      ?.publisher.send(limitsChannel, report)
-      .catch(() => {});
+    if (this.closing === null) this.fleet.sendReport(report);
   }
 
   /** @param {number} connections */
   reportConnections(connections) {
-    this.connectionCount.set(connections);
+    this.fleet.reportConnections(connections);
   }
 
   countConnections() {
-    return this.connectionCount.count();
+    return this.fleet.countConnections();
   }
 
   countWorkers() {
-    return this.connectionCount.countWorkers();
+    return this.fleet.countWorkers();
   }
 
   /** @param {number} nowMs */
   #tick(nowMs) {
     for (const node of this.#nodes()) node.tick(nowMs);
     this.cluster?.tick();
-    this.connectionCount.tick(nowMs);
-    this.rules.tick();
-    this.stateRules.tick();
+    this.fleet.tick(nowMs);
   }
 
   /** @param {string} room @returns null: no node serves its slot */
@@ -362,21 +340,10 @@ export class RedisBroker {
 
   /** @param {Buffer} channel @param {Buffer} message */
   #inboxOnOther(channel, message) {
-    switch (this.keys.kindOf(channel)) {
-      case CHANNEL_KIND.PROBE:
-        // Answers of other workers arrive here, too.
-        if (message.length !== PROBE_BYTES) this.connectionCount.receive(message);
-        else for (const node of this.#nodes()) node.receiveProbe(channel, message);
-        break;
-      case CHANNEL_KIND.FLEET:
-        if (!SharedRules.isOne(message)) this.connectionCount.receive(message);
-        else if (!SharedRules.dispatch(message, this.rules, this.stateRules))
-          this.#onMalformed('census');
-        break;
-      case CHANNEL_KIND.LIMITS:
-        this.onReport?.(message);
-        break;
-    }
+    const kind = this.keys.kindOf(channel);
+    if (kind === CHANNEL_KIND.PROBE && message.length === PROBE_BYTES)
+      for (const node of this.#nodes()) node.receiveProbe(channel, message);
+    else this.fleet.receive(kind, message);
   }
 
   /** @param {string[]} channels */
@@ -421,18 +388,7 @@ export class RedisBroker {
 
   /** The fleet's channel needs only its own node, even if others in the cluster are unavailable. */
   #updateFleet() {
-    const isLive = this.#fleetNode()?.isUp ?? false;
-    if (isLive === this.isCounting || this.closing !== null) return;
-    this.isCounting = isLive;
-    if (isLive) {
-      this.connectionCount.join();
-      this.rules.join();
-      this.stateRules.join();
-    } else {
-      this.connectionCount.pause();
-      this.rules.pause();
-      this.stateRules.pause();
-    }
+    if (this.closing === null) this.fleet.setLive(this.#fleetNode()?.isUp ?? false);
   }
 
   /** @param {BrokerState} state */
@@ -447,10 +403,14 @@ export class RedisBroker {
    * history the offsets show the gap, and members get `resync`.
    * @param {string} room @param {number} version
    */
-  #onUnknown(room, version) {
+  #onUnknownPublication(room, version) {
     if (this.historyOf(room) !== null) this.events?.onLost?.([room]);
-    const text = 'message of a newer version of Fanfare: dropped';
-    this.#count('unknownVersions', { room, version }, text);
+    this.#onUnknown({ room, version });
+  }
+
+  /** @param {object} fields about the message */
+  #onUnknown(fields) {
+    this.#count('unknownVersions', fields, 'message of a newer version of Fanfare: dropped');
   }
 
   /** @param {string} channel without the prefix */

@@ -1,7 +1,8 @@
 // keys.js: the names of channels and keys, after the configured prefix.
 //   room:{<room>}                  channel of a room
-//   census                         channel of the fleet: connection counts, rules for rooms
-//   limits                         channel of the servers' reports for limits over all servers
+//   workers                        channel of the fleet: the workers, and what they report
+//   servers                        channel of the servers' reports for limits over all servers
+//   census, limits                 the same in the forms of v0.2.0 (old-workers.js)
 //   probe:<worker>                 channel of a worker's probes and of answers to it; in a cluster
 //                                  probe:<worker>:{<tag>}, one for each primary
 //   blob:{<room>}:<random>         a publication too large for pub/sub, in a room without history
@@ -22,15 +23,24 @@
 import { createHash } from 'node:crypto';
 
 /** The first byte after the prefix. */
-export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, FLEET: 0x63, LIMITS: 0x6c });
+export const CHANNEL_KIND = Object.freeze({
+  ROOM: 0x72,
+  PROBE: 0x70,
+  FLEET: 0x77,
+  REPORTS: 0x73,
+  OLD_FLEET: 0x63,
+  OLD_REPORTS: 0x6c,
+});
 
 export class Keys {
   /** @param {string} prefix */
   constructor(prefix) {
     this.prefix = prefix;
     this.roomHead = `${prefix}room:{`;
-    this.fleetChannel = `${prefix}census`;
-    this.limitsChannel = `${prefix}limits`;
+    this.fleetChannel = `${prefix}workers`;
+    this.reportsChannel = `${prefix}servers`;
+    this.oldFleetChannel = `${prefix}census`;
+    this.oldReportsChannel = `${prefix}limits`;
     this.kindAt = Buffer.byteLength(prefix);
     this.roomAt = Buffer.byteLength(this.roomHead);
   }

@@ -1,195 +1,146 @@
-// shared-rules.js: exchanges the servers' rules for rooms with history, or for those with state,
-// over the fleet's channel.
-//   #?          a worker has started or is back: a worker with rules of either kind answers
-//   #<rules>    a worker's own rules, as in FANFARE_HISTORY; as an answer, and as a heartbeat
-//   #=<bytes>;<rules>    the same for rooms with state, as in FANFARE_STATE_MAX_BYTES and
-//                        FANFARE_STATE. Older versions count it as malformed
-//
-// Each message reaches all workers. So a worker waits for a random time, and sends nothing if
-// another worker sends the same rules meanwhile.
+// shared-rules.js: the rules for rooms with history and with state that servers take from each
+// other. Workers report:
+//   knows   a hash of all patterns that a worker has rules for: its own, and adopted ones
+//   rules   its own rules: {history, state: as in FANFARE_HISTORY and FANFARE_STATE, stateBytes: as
+//           in FANFARE_STATE_MAX_BYTES}; only while another worker knows other patterns
 //
 // A room must have history, or state, on every server or on none: a publication without an offset
 // would break the guarantee unnoticed. So a worker adopts the rules that it lacks, until it is
 // restarted. It sends only its own: a rule ends with the servers that were started with it.
+//
+// Each message reaches all workers. So of workers with the same rules, one tells them.
 
+import { createHash } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import {
   isSharedPattern,
+  MAX_RULES,
   parseHistoryRules,
   parseStateRules,
   ruleText,
 } from '../../config/room-patterns.js';
 
-/** A heartbeat follows the last message with the same rules after a random time in this range. */
-const MIN_HEARTBEAT_MS = 2000;
-const MAX_HEARTBEAT_MS = 6000;
-/** How long a starting worker waits for the rules of others. */
-const ANSWERS_MS = 80;
-const MAX_ANSWER_MS = 30;
-/** Few workers answer early, so that the others hear them: of 640 workers some four answer. */
-const ANSWER_EXPONENT = 1 / 8;
-/** Between answers, because after an outage the whole fleet asks at once. */
-const MIN_INTERVAL_MS = 20;
-const MAX_MESSAGE_BYTES = 32 * 1024;
 /** So that a stray program cannot fill the memory. */
 const MAX_ADOPTED = 100;
-const START = '#'.charCodeAt(0);
-const QUESTION = Buffer.from('#?');
-
-/**
- * @typedef {object} Kind of rules, and its form in messages
- * @property {string} head of its messages
- * @property {boolean} asks sends the question for both kinds when a worker starts
- * @property {(rule: HistoryRule) => boolean} has
- * @property {(rules: readonly Rule[]) => string} format
- * @property {(text: string) => {rules: Rule[], faults: string[]}} parse
- * @property {boolean} isFirst do adopted rules apply before all others?
- */
-
-/** @type {Kind} */
-const HISTORY = {
-  head: '#',
-  asks: true,
-  has: ({ state }) => state === undefined,
-  format: (rules) => rules.map(ruleText).join(),
-  parse: (text) => parseHistoryRules(text.split(','), isSharedPattern),
-  isFirst: false,
-};
-
-/** @type {Kind} */
-const STATE = {
-  head: '#=',
-  asks: false,
-  has: ({ state }) => state !== undefined,
-  format: (rules) => `${rules[0]?.value.state?.maxBytes};${rules.map(ruleText)}`,
-  parse: (text) => {
-    const [bytes, entries = ''] = text.split(';');
-    const maxBytes = /^\d{1,9}$/.test(bytes) ? Number(bytes) : 0;
-    if (maxBytes === 0) return { rules: [], faults: ['no bytes'] };
-    return parseStateRules(entries.split(','), maxBytes);
-  },
-  isFirst: true,
-};
+const MAX_STATE_BYTES = 999_999_999;
+const HASH_CHARS = 16;
+/** All answers have arrived after this time (`ANSWERS_MS` of membership.js, and some more). */
+const SETTLE_MS = 80;
 
 /** @import { HistoryRule, RoomRules } from '../../config/room-patterns.js' */
+/** @import { Fields } from '../membership.js' */
 /** @typedef {import('../../config/room-patterns.js').Rule<HistoryRule>} Rule */
+/** @typedef {'history'|'state'} Kind */
+/** @typedef {{history: string[], state: string[], stateBytes: number}} RulesText */
 
 export class SharedRules {
+  #adopted = 0;
+  /** When any worker last told these rules. */
+  #toldMs = Number.NEGATIVE_INFINITY;
+  /** @type {Promise<void>|null} */
+  #settling = null;
+
   /**
    * @param {object} parts
    * @param {RoomRules<HistoryRule>} parts.rules of this worker; adopted rules are added
-   * @param {(message: Buffer) => void} parts.send best effort
-   * @param {(text: string) => void} parts.onAdopted
-   * @param {boolean} [parts.areOfState] the rules of rooms with state
+   * @param {(kind: Kind, patterns: string) => void} parts.onAdopted
    */
-  constructor({ rules, send, onAdopted, areOfState = false }) {
-    this.kind = areOfState ? STATE : HISTORY;
+  constructor({ rules, onAdopted }) {
     this.rules = rules;
-    this.send = send;
     this.onAdopted = onAdopted;
-    const { head, has, format } = this.kind;
-    const own = rules.own.filter(({ value }) => has(value));
-    this.patterns = new Set(own.map(({ pattern }) => pattern));
-    this.own = Buffer.from(head + format(own));
-    this.hasOwn = own.length > 0;
-    this.adopted = 0;
-    this.isLive = false;
-    /** When these rules were last sent by any worker, and when the next heartbeat is due. */
-    this.saidMs = Number.NEGATIVE_INFINITY;
-    this.heartbeatMs = Number.NEGATIVE_INFINITY;
-    /** @type {NodeJS.Timeout|null} */
-    this.timer = null;
-    /** The first wait for answers. @type {Promise<void>|null} */
-    this.settling = null;
+    const history = rules.own.filter(({ value }) => value.state === undefined);
+    const state = rules.own.filter(({ value }) => value.state !== undefined);
+    this.patterns = {
+      history: new Set(history.map(({ pattern }) => pattern)),
+      state: new Set(state.map(({ pattern }) => pattern)),
+    };
+    /** @type {RulesText} */
+    this.own = {
+      history: history.map(ruleText),
+      state: state.map(ruleText),
+      stateBytes: state[0]?.value.state?.maxBytes ?? 0,
+    };
+    this.knows = this.#hash();
   }
 
-  /** Is it about rules? @param {Buffer} message on the fleet's channel */
-  static isOne(message) {
-    return message[0] === START;
-  }
-
-  /**
-   * @param {Buffer} message about rules
-   * @param {SharedRules} history @param {SharedRules} state
-   * @returns {boolean} false if the message is malformed
-   */
-  static dispatch(message, history, state) {
-    if (message.equals(QUESTION)) state.receive(message);
-    const isOfState = message.toString('latin1', 0, STATE.head.length) === STATE.head;
-    return (isOfState ? state : history).receive(message);
-  }
-
-  join() {
-    this.isLive = true;
-    if (this.kind.asks) this.send(QUESTION);
-    this.#say();
-    this.settling ??= new Promise((resolve) => void setTimeout(resolve, ANSWERS_MS));
-  }
-
-  pause() {
-    this.isLive = false;
-    this.#clearTimer();
-  }
-
-  async settled() {
-    await this.settling;
-  }
-
-  tick() {
-    if (this.isLive && performance.now() >= this.heartbeatMs) this.#say();
+  get hasOwn() {
+    return this.rules.own.length > 0;
   }
 
   /**
-   * @param {Buffer} message the question, or rules of this kind
-   * @returns {boolean} false if the message is malformed
+   * @param {number|null} sinceMs leaves out what another worker has told after this time; null:
+   *   leaves out the rules
+   * @param {Iterable<unknown>} known what the others know; none: nobody has reported yet
+   * @returns {Fields}
    */
-  receive(message) {
-    if (message.equals(QUESTION)) {
-      this.#answer();
+  toTell(sinceMs, known) {
+    const { knows } = this;
+    if (!this.hasOwn || sinceMs === null || this.#toldMs > sinceMs) return { knows };
+    const others = [...known];
+    if (others.length > 0 && others.every((one) => one === knows)) return { knows };
+    this.#toldMs = performance.now();
+    return { knows, rules: this.own };
+  }
+
+  /** @param {unknown} rules of another worker @returns {boolean} false if they are malformed */
+  read(rules) {
+    if (!isRulesText(rules)) return false;
+    if (isDeepStrictEqual(rules, this.own)) {
+      this.#toldMs = performance.now();
       return true;
     }
-    if (message.equals(this.own)) {
-      this.#said();
-      return true;
-    }
-    if (message.length > MAX_MESSAGE_BYTES) return false;
-    const { head, parse, isFirst } = this.kind;
-    const { rules, faults } = parse(message.toString('latin1', head.length));
-    if (faults.length > 0) return false;
-    const fresh = rules
-      .filter(({ pattern }) => !this.patterns.has(pattern))
-      .slice(0, MAX_ADOPTED - this.adopted);
-    if (fresh.length === 0) return true;
-    this.adopted += fresh.length;
-    this.rules.add(fresh, isFirst);
-    for (const { pattern } of fresh) this.patterns.add(pattern);
-    this.onAdopted(fresh.map(({ pattern }) => pattern).join());
+    const { history, state, stateBytes } = rules;
+    const parsed = {
+      history: parseHistoryRules(history, isSharedPattern),
+      state: parseStateRules(state, stateBytes),
+    };
+    if (parsed.history.faults.length + parsed.state.faults.length > 0) return false;
+    this.#adopt('history', parsed.history.rules);
+    this.#adopt('state', parsed.state.rules);
     return true;
   }
 
-  /** Answers all workers that ask at the same time, unless another worker does. */
-  #answer() {
-    if (!this.isLive || this.timer !== null || !this.hasOwn) return;
-    const random = MAX_ANSWER_MS * Math.random() ** ANSWER_EXPONENT;
-    const wait = Math.max(random, this.saidMs + MIN_INTERVAL_MS - performance.now());
-    this.timer = setTimeout(() => this.#say(), wait).unref();
+  /** @param {Kind} kind @param {readonly Rule[]} rules */
+  #adopt(kind, rules) {
+    const patterns = this.patterns[kind];
+    const fresh = rules
+      .filter(({ pattern }) => !patterns.has(pattern))
+      .slice(0, MAX_ADOPTED - this.#adopted);
+    if (fresh.length === 0) return;
+    this.#adopted += fresh.length;
+    // The rules for state apply before all others.
+    this.rules.add(fresh, kind === 'state');
+    for (const { pattern } of fresh) patterns.add(pattern);
+    this.knows = this.#hash();
+    this.onAdopted(kind, fresh.map(({ pattern }) => pattern).join());
   }
 
-  #say() {
-    if (!this.hasOwn) return;
-    this.#said();
-    this.send(this.own);
+  #hash() {
+    const { history, state } = this.patterns;
+    const text = JSON.stringify([[...history].sort(), [...state].sort()]);
+    return createHash('sha1').update(text).digest('hex').slice(0, HASH_CHARS);
   }
 
-  #said() {
-    this.#clearTimer();
-    const nowMs = performance.now();
-    this.saidMs = nowMs;
-    this.heartbeatMs =
-      nowMs + MIN_HEARTBEAT_MS + Math.random() * (MAX_HEARTBEAT_MS - MIN_HEARTBEAT_MS);
+  /** The others have been asked for the first time. */
+  settle() {
+    this.#settling ??= new Promise((resolve) => void setTimeout(resolve, SETTLE_MS));
   }
 
-  #clearTimer() {
-    if (this.timer !== null) clearTimeout(this.timer);
-    this.timer = null;
+  /** Resolves when a starting worker has the rules of others. */
+  async settled() {
+    await this.#settling;
   }
+}
+
+/** @param {any} rules @returns {rules is RulesText} */
+function isRulesText(rules) {
+  const { history, state, stateBytes } = rules ?? {};
+  const areTexts = [history, state].every(
+    (list) =>
+      Array.isArray(list) &&
+      list.length <= MAX_RULES &&
+      list.every((entry) => typeof entry === 'string'),
+  );
+  if (!areTexts || !Number.isInteger(stateBytes) || stateBytes > MAX_STATE_BYTES) return false;
+  return state.length === 0 || stateBytes > 0;
 }

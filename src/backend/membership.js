@@ -1,0 +1,318 @@
+// membership.js: who is in a fleet, for as long as each member's lease holds.
+//   {v, kind, from, leaseS, …}   the envelope of each message, as JSON
+//
+// There are two fleets: the workers of all servers (`Membership`), and the servers that share
+// limits (embedded/fleet-places.js). Both have this envelope and this table (`Leases`).
+//
+// - Each message of a member renews the lease that it names. When the lease ends, the member is
+//   gone, and with it all that it has reported.
+// - A reader ignores fields and kinds that it does not know. It drops messages with a later `v`,
+//   and reports them as of an unknown version.
+//
+// Workers send, each to all others:
+//   join    a worker has started or is back, and all others answer; with the tag of its own channel
+//   beat    on a change, and as a heartbeat
+//   leave   the lease ends now
+//
+// Each message reaches all workers, so the intervals grow with the fleet, and answers go only to
+// the worker that joined.
+
+const VERSION = 1;
+/** Other programs may name any lease. */
+const MAX_LEASE_S = 180;
+const MAX_ID_CHARS = 512;
+
+const MIN_INTERVAL_MS = 50;
+const INTERVAL_PER_WORKER_MS = 25;
+const MIN_HEARTBEAT_MS = 2000;
+const HEARTBEAT_PER_WORKER_MS = 50;
+const MAX_HEARTBEAT_MS = 20_000;
+/** A lease outlives the loss of two heartbeats. */
+const HEARTBEATS_PER_LEASE = 3;
+/** A message takes this long to arrive. */
+export const TRAVEL_MS = 20;
+/** A worker that joins has all answers after this time. */
+export const ANSWERS_MS = MIN_INTERVAL_MS + TRAVEL_MS;
+/** Other programs may publish on the fleet's channel, too. */
+const MAX_WORKERS = 10_000;
+/** A worker's rules for rooms are in some messages. */
+const MAX_MESSAGE_BYTES = 64 * 1024;
+
+/** @typedef {Readonly<Record<string, unknown>>} Fields */
+
+/**
+ * @typedef {object} Envelope
+ * @property {string} kind @property {string} from the member's id @property {number} leaseMs
+ * @property {Fields} fields
+ */
+
+/** @param {string} kind @param {string} from @param {number} leaseMs @param {Fields} fields */
+export function encodeEnvelope(kind, from, leaseMs, fields) {
+  const leaseS = Math.ceil(leaseMs / 1000);
+  return Buffer.from(JSON.stringify({ v: VERSION, kind, from, leaseS, ...fields }));
+}
+
+/**
+ * @param {Buffer} bytes @param {number} maxBytes
+ * @returns {Envelope|'malformed'|'unknown_version'}
+ */
+export function decodeEnvelope(bytes, maxBytes) {
+  if (bytes.length > maxBytes) return 'malformed';
+  let message;
+  try {
+    message = JSON.parse(bytes.toString());
+  } catch {
+    return 'malformed';
+  }
+  const { v, kind, from, leaseS, ...fields } = message ?? {};
+  if (Number.isInteger(v) && v > VERSION) return 'unknown_version';
+  const isNamed = typeof from === 'string' && from !== '' && from.length <= MAX_ID_CHARS;
+  if (v !== VERSION || typeof kind !== 'string' || !isNamed) return 'malformed';
+  if (!Number.isInteger(leaseS) || leaseS < 1) return 'malformed';
+  return { kind, from, leaseMs: 1000 * Math.min(leaseS, MAX_LEASE_S), fields };
+}
+
+/** The other members, and what each has reported. @template F the facts */
+export class Leases {
+  /** @type {Map<string, {facts: F, heardMs: number, leaseMs: number}>} */
+  #all = new Map();
+
+  /** @param {object} parts @param {number} parts.max @param {(facts: F) => void} parts.onGone */
+  constructor({ max, onGone }) {
+    this.max = max;
+    this.onGone = onGone;
+  }
+
+  get size() {
+    return this.#all.size;
+  }
+
+  /** @param {string} id */
+  factsOf(id) {
+    return this.#all.get(id)?.facts;
+  }
+
+  /** @returns {Iterable<[id: string, facts: F]>} */
+  *entries() {
+    for (const [id, { facts }] of this.#all) yield [id, facts];
+  }
+
+  /**
+   * Replaces the facts, and renews the lease.
+   * @param {string} id @param {F} facts @param {number} leaseMs @param {number} nowMs
+   * @returns {boolean} false if there are too many members
+   */
+  renewLease(id, facts, leaseMs, nowMs) {
+    if (!this.#all.has(id) && this.#all.size >= this.max) return false;
+    this.#all.set(id, { facts, heardMs: nowMs, leaseMs });
+    return true;
+  }
+
+  /** @param {string} id */
+  endLease(id) {
+    const member = this.#all.get(id);
+    if (member === undefined) return;
+    this.#all.delete(id);
+    this.onGone(member.facts);
+  }
+
+  /** @param {number} nowMs on the clock of `renewLease` */
+  endLateLeases(nowMs) {
+    for (const [id, { heardMs, leaseMs }] of this.#all)
+      if (nowMs - heardMs > leaseMs) this.endLease(id);
+  }
+
+  endAllLeases() {
+    for (const id of this.#all.keys()) this.endLease(id);
+  }
+}
+
+/**
+ * Messages of this worker. All are best effort, because the next one replaces them.
+ * @typedef {object} Wire
+ * @property {(message: Buffer) => void} sendToAll
+ * @property {(message: Buffer, worker: string, tag: string) => void} sendTo one worker, on its own
+ *   channel with this hash tag
+ * @property {() => string} tag of this worker's own channel; empty without a cluster
+ */
+
+/**
+ * What the workers report, read and written by its owners.
+ * @template F
+ * @typedef {object} Reports
+ * @property {(sinceMs: number|null) => Fields} toTell of this worker; what others have told after
+ *   `sinceMs` may be left out. Null: only what is small, because such messages are frequent
+ * @property {(fields: Fields, before: F|undefined) => F|null} read null if malformed
+ * @property {(facts: F) => void} onGone the facts count no longer: a member is gone
+ * @property {() => number} [maxHeartbeatMs]
+ */
+
+/** This worker's membership in the fleet of workers. @template F the facts about a worker */
+export class Membership {
+  /** The tags of workers that wait for an answer. @type {Map<string, string>} */
+  #askers = new Map();
+  #askedMs = 0;
+  /** @type {NodeJS.Timeout|null} */
+  #answering = null;
+  #isLive = false;
+  #joinedMs = Number.NEGATIVE_INFINITY;
+  #toldMs = Number.NEGATIVE_INFINITY;
+  /** The others expect the next message within this time. */
+  #promisedMs = 0;
+  /** @type {NodeJS.Timeout|null} */
+  #telling = null;
+
+  /**
+   * @param {object} parts @param {string} parts.id of this worker, unique in the fleet
+   * @param {Wire} parts.wire @param {{nowMs: number}} parts.clock skips stalls of this process
+   * @param {Reports<F>} parts.reports
+   * @param {(fault: 'malformed'|'unknown_version') => void} parts.onFault another program's message,
+   *   one of a later version, or too many workers
+   */
+  constructor({ id, wire, clock, reports, onFault }) {
+    this.id = id;
+    this.wire = wire;
+    this.clock = clock;
+    this.reports = reports;
+    this.onFault = onFault;
+    /** @type {Leases<F>} */
+    this.others = new Leases({ max: MAX_WORKERS, onGone: reports.onGone });
+  }
+
+  /** Includes this worker. */
+  get size() {
+    return this.others.size + 1;
+  }
+
+  get isLive() {
+    return this.#isLive;
+  }
+
+  /** Since when this worker has been a member, by `performance.now()`. */
+  get joinedMs() {
+    return this.#joinedMs;
+  }
+
+  /** Between two messages about changes. */
+  get intervalMs() {
+    return Math.max(MIN_INTERVAL_MS, INTERVAL_PER_WORKER_MS * this.others.size);
+  }
+
+  get #heartbeatMs() {
+    const { maxHeartbeatMs = () => MAX_HEARTBEAT_MS } = this.reports;
+    const wanted = Math.max(HEARTBEAT_PER_WORKER_MS * this.others.size, MIN_HEARTBEAT_MS);
+    return Math.min(wanted, maxHeartbeatMs());
+  }
+
+  /** The fleet's channel is available, for the first time or again. */
+  join() {
+    this.#isLive = true;
+    this.#joinedMs = performance.now();
+    this.#tell('join', Number.NEGATIVE_INFINITY, { tag: this.wire.tag() });
+  }
+
+  /** The fleet's channel is unavailable: messages would be lost. */
+  pause() {
+    this.#isLive = false;
+    this.#clearTimer();
+    this.#forgetAskers();
+  }
+
+  leave() {
+    if (this.#isLive) this.wire.sendToAll(this.#message('leave', {}));
+    this.pause();
+  }
+
+  /** A fact of this worker has changed: tells the others, at once or after the interval. */
+  changed() {
+    if (!this.#isLive || this.#telling !== null) return;
+    const wait = this.#toldMs + this.intervalMs - performance.now();
+    const tell = () => this.#tell('beat', null);
+    if (wait <= 0) tell();
+    else this.#telling = setTimeout(tell, wait).unref();
+  }
+
+  /** @param {number} nowMs on the clock */
+  tick(nowMs) {
+    this.others.endLateLeases(nowMs);
+    const dueMs = Math.min(this.#promisedMs, this.#heartbeatMs);
+    const now = performance.now();
+    if (this.#isLive && now - this.#toldMs >= dueMs) this.#tell('beat', now - dueMs);
+  }
+
+  /** @param {Buffer} message */
+  receive(message) {
+    const envelope = decodeEnvelope(message, MAX_MESSAGE_BYTES);
+    if (typeof envelope === 'string') return this.onFault(envelope);
+    const { kind, from, leaseMs, fields } = envelope;
+    if (from === this.id) return;
+    if (kind === 'leave') this.others.endLease(from);
+    else if (kind === 'join' || kind === 'beat') {
+      const facts = this.reports.read(fields, this.others.factsOf(from));
+      if (facts === null) return this.onFault('malformed');
+      this.heard(from, facts, leaseMs);
+      if (kind === 'join') this.#asked(from, fields.tag);
+    }
+  }
+
+  /** @param {string} id @param {F} facts @param {number} leaseMs */
+  heard(id, facts, leaseMs) {
+    if (this.others.renewLease(id, facts, leaseMs, this.clock.nowMs)) return;
+    this.reports.onGone(facts);
+    this.onFault('malformed');
+  }
+
+  /** One delayed answer serves all workers that join together. @param {string} id @param {unknown} tag */
+  #asked(id, tag) {
+    if (!this.#isLive || this.#askers.size >= MAX_WORKERS) return;
+    this.#askers.set(id, typeof tag === 'string' ? tag : '');
+    if (this.#answering !== null) return;
+    this.#askedMs = performance.now();
+    const wait = Math.random() * MIN_INTERVAL_MS;
+    this.#answering = setTimeout(() => this.#answer(), wait).unref();
+  }
+
+  #answer() {
+    const fields = this.reports.toTell(this.#askedMs);
+    // Many answers cost more than one message to all. Large fields are told once for all workers
+    // that lack them, and by few of those that have them.
+    const isForAll = 2 * this.#askers.size > this.others.size || 'rules' in fields;
+    if (isForAll) this.#send('beat', fields);
+    else {
+      const message = this.#message('beat', fields);
+      for (const [id, tag] of this.#askers) this.wire.sendTo(message, id, tag);
+    }
+    this.#forgetAskers();
+  }
+
+  #forgetAskers() {
+    if (this.#answering !== null) clearTimeout(this.#answering);
+    this.#answering = null;
+    this.#askers.clear();
+  }
+
+  /** @param {string} kind @param {number|null} sinceMs @param {Fields} [more] */
+  #tell(kind, sinceMs, more) {
+    if (this.#isLive) this.#send(kind, { ...this.reports.toTell(sinceMs), ...more });
+  }
+
+  /** @param {string} kind @param {Fields} fields */
+  #send(kind, fields) {
+    this.#clearTimer();
+    this.#toldMs = performance.now();
+    this.#promisedMs = this.#heartbeatMs;
+    this.wire.sendToAll(this.#message(kind, fields));
+  }
+
+  /** @param {string} kind @param {Fields} fields */
+  #message(kind, fields) {
+    // In whole seconds, as the heartbeat is rounded up.
+    const leaseMs = HEARTBEATS_PER_LEASE * 1000 * Math.ceil(this.#heartbeatMs / 1000);
+    return encodeEnvelope(kind, this.id, leaseMs, fields);
+  }
+
+  #clearTimer() {
+    if (this.#telling !== null) clearTimeout(this.#telling);
+    this.#telling = null;
+  }
+}
