@@ -126,9 +126,9 @@ export class Chart extends Component {
     const minutes = Math.round(((store.times.at(-1) ?? 0) - (store.times[0] ?? 0)) / 60_000);
     const toggle = () => this.setState({ isTable: !isTable, cursor: null });
     return html`<section
-      class="card chart ${samples.length === 0 ? 'is-empty' : ''}" aria-labelledby=${titleId}
+      class="card chart stack ${samples.length === 0 ? 'is-empty' : ''}" aria-labelledby=${titleId}
     >
-      <header>
+      <header class="flex">
         <div>
           <h3 id=${titleId} title=${info.help}>${info.title}</h3>
           <p class="chart-value">${headOf(info, samples, Math.max(1, minutes))}</p>
@@ -146,7 +146,7 @@ export class Chart extends Component {
       <div
         class="chart-table" tabindex="0" role="region" hidden=${!isTable} aria-labelledby=${titleId}
       >${isTable && tableOf(info, figures)}</div>
-      <ul class="legend">${legendOf(info.unit, figures, samples, cursor)}</ul>
+      <ul class="legend muted flex wrap">${legendOf(info.unit, figures, samples, cursor)}</ul>
     </section>`;
   }
 }
@@ -173,7 +173,7 @@ function headOf({ id, unit }, samples, minutes) {
 function legendOf(unit, { times, lines }, samples, cursor) {
   const isPointed = cursor !== null && cursor < times.length;
   const entries = lines.map(
-    ({ name, values }, i) => html`<li>
+    ({ name, values }, i) => html`<li class="flex">
       <span class="swatch" style=${{ background: `var(${colorOf(i)})` }} aria-hidden="true" />
       <span>${name.replaceAll('_', ' ')}</span>
       <span class="legend-value">

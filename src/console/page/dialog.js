@@ -35,7 +35,7 @@ export class Notices extends Component {
   render() {
     return html`<div class="notices" role="status" aria-live="polite">
       ${this.state.shown.map(
-        ({ id, tone, text }) => html`<div key=${id} class="notice ${tone}">
+        ({ id, tone, text }) => html`<div key=${id} class="notice flex anywhere ${tone}">
           ${icon(tone === 'good' ? 'check' : 'alert')}<span>${text}</span>
         </div>`,
       )}
@@ -61,9 +61,9 @@ function confirmed({ title, text, action }) {
       aria-describedby="dialog-text"
       onclose=${onclose}
     >
-      <h2 id="dialog-title">${title}</h2>
+      <h2 class="anywhere" id="dialog-title">${title}</h2>
       <p id="dialog-text">${text}</p>
-      <div class="actions">
+      <div class="row flex wrap">
         <button class="button" autofocus onclick=${answer('')}>Cancel</button>
         <button class="button danger" onclick=${answer('yes')}>${action}</button>
       </div>

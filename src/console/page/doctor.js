@@ -55,7 +55,7 @@ function report({ wanted, first, permits, verdict, limits }) {
         : `${bound.name} binds first, at ${whole(permits)} connections.`;
   const columns = ['Limit', 'Value', numeric('Permits'), 'Verdict'];
   return html`
-    <section class="card verdict ${isOk ? 'good' : 'bad'}">
+    <section class="card verdict flex ${isOk ? 'good' : 'bad'}">
       ${icon(isOk ? 'check' : 'alert')}
       <div>
         <h2>${title} ${whole(wanted)} connections</h2>
@@ -81,7 +81,7 @@ function row({ name, value, permits, binds, verdict, meaning, why }) {
   const tone = verdict === 'ok' ? 'good' : verdict === 'low' ? 'bad' : 'plain';
   const about = verdict === 'cannot read' ? why : meaning;
   return [
-    html`<code>${name}</code><p class="muted meaning">${about}</p>`,
+    html`<code>${name}</code><p class="muted small meaning">${about}</p>`,
     html`<span class="mono">${value}</span>`,
     permits === null ? '–' : binds ? whole(permits) : `(${whole(permits)})`,
     pill(tone, verdict),

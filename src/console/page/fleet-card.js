@@ -40,7 +40,7 @@ export class FleetCard extends Component {
         ${servers.length > MAX_BUTTONS && html`<a href="#/servers">all ${servers.length}</a>`}
       </div>
       <dl class="figures">${figuresOf(fleet, server)}</dl>
-      <p class="muted figures-note">${noteOn(app, fleet, server)}</p>
+      <p class="muted small figures-note flex wrap">${noteOn(app, fleet, server)}</p>
     </section>`;
   }
 }

@@ -114,26 +114,26 @@ export class Frame extends Component {
     const { session } = this.props;
     const { seenMs, isStale } = this.state;
     const { last } = this.#store;
-    const silence = html`<p>${pill('bad', 'no answer')}<span>last seen ${clock(seenMs)}</span></p>`;
+    const silence = html`<p class="flex wrap">${pill('bad', 'no answer')}<span>last seen ${clock(seenMs)}</span></p>`;
     const forget = () => {
       setKey('');
       location.reload();
     };
-    return html`<aside class="side">
-      <a class="brand" href="#/">
+    return html`<aside class="side stack">
+      <a class="brand flex" href="#/">
         <img src="/console/icon.svg" alt="" width="28" height="28" /><span>Fanfare</span>
       </a>
-      <nav aria-label="Views">
+      <nav class="stack" aria-label="Views">
         ${PLACES.map(
           (
             place,
-          ) => html`<a href="#/${place.path}" aria-current=${place === current ? 'page' : null}>
+          ) => html`<a class="flex" href="#/${place.path}" aria-current=${place === current ? 'page' : null}>
             ${icon(place.icon)}<span>${place.title}</span>
           </a>`,
         )}
       </nav>
-      <div class="side-foot">
-        <div class="status" role="status">
+      <div class="side-foot stack">
+        <div class="status muted tiny" role="status">
           ${isStale ? silence : last !== null && statusOf(session, last)}
         </div>
         <div class="themes" role="group" aria-label="Theme">${THEMES.map(this.#themeButton)}</div>

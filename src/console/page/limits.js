@@ -30,7 +30,7 @@ export class LimitsView extends PolledView {
 /** @param {Limit} limit */
 function row({ setting, meaning, unit, value, mode, acted, observed }) {
   return [
-    html`<code>${setting}</code><p class="muted meaning">${meaning.replaceAll('`', '')}</p>`,
+    html`<code>${setting}</code><p class="muted small meaning">${meaning.replaceAll('`', '')}</p>`,
     html`<span class="nowrap">${whole(value)}${unit && html`<span class="muted"> ${unit}</span>`}</span>`,
     pill(TONES[mode], mode),
     html`<span class=${acted ? 'acted' : null}>${acted === null ? '–' : whole(acted)}</span>`,

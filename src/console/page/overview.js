@@ -61,8 +61,8 @@ function quickCards(app) {
   return html`<div class="quick">
     ${finder('rooms', 'chat.42', 'Members, history, live messages', room)}
     ${finder('users', 'alice', 'Connections, disconnect, revoke', user)}
-    <section class="card quick-card">
-      <h2>${icon('publish')}Publish a test message</h2>
+    <section class="card quick-card stack">
+      <h2 class="flex">${icon('publish')}Publish a test message</h2>
       ${publishForm(app, { isCompact: true })}
     </section>
   </div>`;
@@ -82,14 +82,14 @@ function finder(path, example, about, { label, title, action, links }) {
   const input = html`<input
     type="text" name=${path} placeholder=${example} autocomplete="off" spellcheck=${false} required
   />`;
-  return html`<section class="card quick-card">
-    <h2>${icon(path)}${title}</h2>
-    <p class="muted">${about}</p>
-    <form class="row" onsubmit=${submit}>
+  return html`<section class="card quick-card stack">
+    <h2 class="flex">${icon(path)}${title}</h2>
+    <p class="muted small">${about}</p>
+    <form class="row flex wrap" onsubmit=${submit}>
       ${field(label, input)}
       <button class="button primary">${action}</button>
     </form>
-    <p class="more">${links.map(([href, text]) => html`<a href=${href}>${text}</a>`)}</p>
+    <p class="more small flex wrap">${links.map(([href, text]) => html`<a href=${href}>${text}</a>`)}</p>
   </section>`;
 }
 
@@ -101,8 +101,8 @@ function eventsOf(marks) {
   }
   return html`<ol class="card event-list">
     ${marks.toReversed().map(
-      ({ timeMs, kind, text }) => html`<li>
-        <time>${clock(timeMs)}</time>
+      ({ timeMs, kind, text }) => html`<li class="flex">
+        <time class="muted">${clock(timeMs)}</time>
         <span class="tag" style=${{ '--mark': `var(--mark-${kind})` }}>
           ${kind === 'start' ? 'started' : kind}
         </span>

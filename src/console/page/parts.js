@@ -71,18 +71,18 @@ export function warning(text) {
 
 /** @param {string} title @param {Child} [text] @param {Child} [aside] buttons at the right */
 export function pageHead(title, text, aside) {
-  return html`<header class="page-head">
+  return html`<header class="page-head flex wrap">
     <div>
       <h1 tabindex="-1">${title}</h1>
       ${text && html`<p class="lead">${text}</p>`}
     </div>
-    <div class="actions">${aside}</div>
+    <div class="row flex wrap">${aside}</div>
   </header>`;
 }
 
 /** A labelled field. @param {string} label @param {Element} input */
 export function field(label, input) {
-  return html`<label class="field"><span>${label}</span>${input}</label>`;
+  return html`<label class="field stack"><span>${label}</span>${input}</label>`;
 }
 
 /**

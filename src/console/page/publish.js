@@ -43,7 +43,7 @@ class PayloadForm extends Component {
       ${children}
       ${field('Payload (JSON)', payload)}
       <p class="fault" role="alert" hidden=${fault === ''}>${fault}</p>
-      <div class="row">
+      <div class="row flex wrap">
         <button
           class="button ${tone}" disabled=${!isAllowed || isBusy} aria-busy=${isBusy || null}
         >${label}</button>

@@ -53,7 +53,7 @@ export class RoomView extends Component {
     return html`<div>
       <a class="back" href="#/rooms">${icon('back')}Rooms</a>
       ${pageHead(name)}
-      <dl class="counts">${counts}</dl>
+      <dl class="counts flex wrap">${counts}</dl>
       <div class="columns">
         <${MessagePanel} app=${app} room=${name} published=${published} />
         <div class="column">
@@ -125,7 +125,7 @@ async function readMembers(app, room) {
 
 /** @param {Message} member */
 function memberOf({ user, info }) {
-  return html`<li>
+  return html`<li class="flex wrap anywhere">
     <a href=${hrefOf('users', user)}>${user}</a>
     ${info !== undefined && html`<code class="muted">${JSON.stringify(info)}</code>`}
   </li>`;
@@ -252,10 +252,10 @@ class MessagePanel extends Component {
       action: 'Delete history',
     };
     return html`<section class="card message-card">
-      <header class="card-head">
+      <header class="card-head flex wrap">
         <h2>Messages</h2>
-        <div class="tail-state" role="status">${status}</div>
-        <div class="actions">
+        <div class="tail-state tiny flex" role="status">${status}</div>
+        <div class="row flex wrap">
           ${
             hasHistory &&
             app.can('delete') &&
@@ -293,10 +293,10 @@ function messageOf({ type, payload, from, timestamp, offset, event, member, note
       ? JSON.stringify(payload)
       : JSON.stringify(payload, null, 1).replace(/\n\s*/g, ' ');
   return html`<article key=${key} class="message ${isEvent ? 'event' : ''}">
-    <div class="message-meta">
+    <div class="message-meta muted flex">
       ${timestamp > 0 && html`<time>${clock(timestamp)}</time>`}
       ${offset !== undefined && html`<span class="offset">#${whole(offset)}</span>`}
-      ${from !== undefined && html`<span class="from">${from === '' ? 'HTTP API' : from}</span>`}
+      ${from !== undefined && html`<span class="from anywhere">${from === '' ? 'HTTP API' : from}</span>`}
       ${note !== undefined && html`<span>${note}</span>`}
     </div>
     <code>${text}</code>

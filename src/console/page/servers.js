@@ -54,7 +54,7 @@ function serverCard(app, { name, workers, seenMs, state }, most) {
   const isHere = state === 'here';
   const rows = workers.map((one) => workerRow(one, most, isHere));
   return html`<section key=${name} class="card table-card ${isHere ? '' : 'is-gone'}">
-    <header class="card-head">
+    <header class="card-head flex wrap">
       <h2>${name}</h2>
       ${name === app.session.server && pill('plain', 'this server')}
       ${state !== 'here' && pill(TONES[state], `${TEXTS[state]}, last seen ${clock(seenMs)}`)}
@@ -70,7 +70,7 @@ function serverCard(app, { name, workers, seenMs, state }, most) {
 function workerRow(worker, most, isHere) {
   const { slot, pid, state, connections, rooms, lagMs, memoryBytes, uptimeS } = worker;
   return [
-    html`Worker ${slot}<span class="muted pid">pid ${pid}</span>`,
+    html`Worker ${slot}<span class="muted tiny pid">pid ${pid}</span>`,
     isHere ? pill(state === 'ready' ? 'good' : 'warn', state) : pill('plain', `was ${state}`),
     barred(connections, most, whole(connections)),
     whole(rooms),

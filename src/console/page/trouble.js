@@ -29,11 +29,11 @@ export function statusOf({ broker }, last) {
   const since = (/** @type {number} */ timeMs) => html`${' '}<span>since ${clock(timeMs)}</span>`;
   return [
     dead.length > 0 &&
-      html`<p>${pill('bad', deaths)}${since(Math.max(...dead.map(({ seenMs }) => seenMs)))}</p>`,
-    html`<p>${pill(tone, state)}<span>${ready} of ${workers} workers</span></p>`,
+      html`<p class="flex wrap">${pill('bad', deaths)}${since(Math.max(...dead.map(({ seenMs }) => seenMs)))}</p>`,
+    html`<p class="flex wrap">${pill(tone, state)}<span>${ready} of ${workers} workers</span></p>`,
     sinceMs === null
-      ? broker === 'redis' && html`<p>${pill('good', name)}</p>`
-      : html`<p>${pill('bad', `${name} unavailable`)}${since(sinceMs)}</p>`,
+      ? broker === 'redis' && html`<p class="flex wrap">${pill('good', name)}</p>`
+      : html`<p class="flex wrap">${pill('bad', `${name} unavailable`)}${since(sinceMs)}</p>`,
   ];
 }
 
@@ -69,7 +69,7 @@ function deathsBanner(dead) {
 
 /** @param {string} title @param {string} text */
 export function banner(title, text) {
-  return html`<div class="banner">
+  return html`<div class="banner flex">
     ${icon('alert')}
     <div><strong>${title}</strong><p>${text}</p></div>
   </div>`;

@@ -125,7 +125,7 @@ export class UsersView extends PolledView {
       type="search" name=${path} defaultValue=${name} placeholder=${example} required
       autocomplete="off" spellcheck=${false}
     />`;
-    const form = html`<form class="row" onsubmit=${this.#submit}>
+    const form = html`<form class="row flex wrap" onsubmit=${this.#submit}>
       <div class="search">${icon('search')}${field(title, input)}</div>
       <button class="button primary">Find</button>
     </form>`;
@@ -163,7 +163,7 @@ function refusedCard(path, title, refused) {
       whole(messages),
     ]);
   return html`<section class="card table-card">
-    <header class="card-head">
+    <header class="card-head flex wrap">
       <h2>${title}</h2>
       <p class="muted">in the last 5 to 10 minutes</p>
     </header>
@@ -219,19 +219,19 @@ async function userResult(app, user, reload) {
     !hasTokens && 'Nothing to revoke: this server is not configured for tokens.',
   ].filter((text) => text !== false);
   return [
-    html`<section class="card user-card">
+    html`<section class="card user-card flex wrap">
       <div class="avatar" aria-hidden="true">${user.slice(0, 1).toUpperCase()}</div>
-      <div class="user-name">
+      <div class="user-name anywhere">
         <h2>${user}</h2>
         <p class="muted">
           ${count > 0 ? pill('good', 'online') : pill('plain', 'offline')}
           ${` ${plural(count, 'connection')} on all servers`}
         </p>
       </div>
-      <div class="actions">
+      <div class="row flex wrap">
         ${disconnectButton(app, user, count, reload)}${revokeButton(app, user, reload)}
       </div>
-      ${why.length > 0 && html`<p class="muted user-note">${why.join(' ')}</p>`}
+      ${why.length > 0 && html`<p class="muted small user-note">${why.join(' ')}</p>`}
     </section>`,
     partial && warning(PARTIAL),
     connections.length > 0 && connectionTable(app, connections, count, reload),
@@ -328,7 +328,7 @@ function connectionRow(app, connection, reload) {
       laggingRooms > 0 && note(`behind in ${plural(laggingRooms, 'room')}`),
     ],
     refusedMessages === undefined ? '–' : whole(refusedMessages),
-    html`<div class="chips">
+    html`<div class="chips flex wrap">
       ${rooms.map((room) => link(room, 'rooms', 'chip'))}
       ${
         roomCount > rooms.length &&

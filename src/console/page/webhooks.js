@@ -72,7 +72,7 @@ function row(app, endpoint) {
   const at = (/** @type {number} */ timeMs) =>
     timeMs > 0 && html`<p class="muted">${clock(timeMs)}</p>`;
   return [
-    html`<code>${name}</code><p class="muted meaning">${about.filter(Boolean).join(' · ')}</p>`,
+    html`<code>${name}</code><p class="muted small meaning">${about.filter(Boolean).join(' · ')}</p>`,
     pill(TONES[state], state),
     whole(pending),
     pending === 0 ? '–' : duration(oldestSeconds),
