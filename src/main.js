@@ -32,7 +32,7 @@ const COMMANDS = {
   '-v': version,
 };
 
-/** Of workers, as `courier` is that of the courier. */
+/** The argument of a worker process, as `courier` is that of the courier. */
 const WORKER_ARGUMENT = 'worker';
 /** A primary of ours starts its workers as soon as they have loaded. */
 const START_WITHIN_MS = 3000;
@@ -73,7 +73,7 @@ function print({ code, out, err }) {
   process.exitCode = code;
 }
 
-/** Of the program, or of one command. @param {string[]} args */
+/** Prints the help of the program, or of one command. @param {string[]} args */
 async function help([name = 'help']) {
   const { unknownCommand, usage } = await import('./cli/commands.js');
   const { isCliCommand } = await import('./cli/cli.js');
@@ -136,7 +136,7 @@ async function doorsOf(centrifugo) {
 }
 
 async function primary() {
-  // By default SIGHUP ends a process. On a terminal that is right.
+  // SIGHUP ends a process by default, which is right on a terminal.
   const onTerminal = isatty(0) || isatty(1);
   let isHungUp = false;
   if (!onTerminal) process.on('SIGHUP', () => (isHungUp = true));
@@ -171,7 +171,7 @@ async function worker() {
   const timer = isOurs ? undefined : setTimeout(() => refuse([FOREIGN_CLUSTER]), START_WITHIN_MS);
   // `runWorker` listens before the next message, which may come in the same read.
   process.on('message', async function processOnMessage(/** @type {Start} */ start) {
-    if (start?.type !== 'start') return; // of another program's primary
+    if (start?.type !== 'start') return; // another program's primary has sent it
     process.removeListener('message', processOnMessage);
     clearTimeout(timer);
     // Node keeps messages while nobody listens, until `runWorker` does.

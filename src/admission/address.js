@@ -57,7 +57,7 @@ export function createPeerResolver(trustProxy) {
   return ({ remoteAddress = '' }) => (trust?.(remoteAddress, 0) ? null : addressKey(remoteAddress));
 }
 
-/** As limits count it: `192.0.2.1`, `2001:db8:0:1::/64`, or as given. @param {string} address */
+/** The address as limits count it: `192.0.2.1`, `2001:db8:0:1::/64`, or as given. @param {string} address */
 export function addressKey(address) {
   if (!address.includes(':')) return address;
   // A dual-stack listener reports IPv4 peers in this form. (Not `::ffff:1%2.3.4`: a client can

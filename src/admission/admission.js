@@ -50,7 +50,7 @@ const NATIVE = Object.freeze({ name: 'native', usesTokens: true });
 export class AdmissionLease {
   /** @param {string} address @param {Places|null} holder null: no limit counts it */
   constructor(address, holder) {
-    /** As limits count it; empty if no limit counts by address. */
+    /** The address as limits count it; empty if no limit counts by address. */
     this.address = address;
     this.holder = holder;
     /** Null: the handshake has no token. @type {Credentials|null} */

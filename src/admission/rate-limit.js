@@ -8,7 +8,7 @@
 import { BYTES_PER_TOKEN, Rate } from './rate.js';
 import { Refused } from './refused.js';
 
-/** In a worker. A message to a larger room costs its tokens again for each started hundred. */
+/** A message costs its tokens again for each started hundred of members in this worker. */
 export const MEMBERS_PER_TOKEN = 100;
 /** Refused messages are counted per minute. */
 const REFUSED_WINDOW_MS = 60_000;
@@ -40,9 +40,9 @@ export class TokenBucket {
     this.fullAt = -0.5;
     this.refused = 0;
     this.refusedSinceMs = 0;
-    /** For broadcasts of an address; null before the first. @type {{fullAt: number}|null} */
+    /** The bucket for broadcasts of an address; null before the first. @type {{fullAt: number}|null} */
     this.broadcasts = null;
-    /** For what an address reads for free; null before the first. @type {{fullAt: number}|null} */
+    /** The bucket for what an address reads for free; null before the first. @type {{fullAt: number}|null} */
     this.reads = null;
   }
 }
@@ -225,7 +225,7 @@ export class RateLimiter {
       userMode === 'enforce' ? personalWait : 0,
     );
     if (refusedFor > 0) return refusedFor;
-    // As in `admitMessage`.
+    // These are the cases of `admitMessage`.
     const observedHave = sharedWait + personalWait === 0;
     if (shared !== null && (addressMode === 'enforce' || observedHave))
       addressRate.take(shared, nowMs, sharedCost);
@@ -237,7 +237,7 @@ export class RateLimiter {
   }
 
   /**
-   * For a broadcast that has passed as a message.
+   * Takes the tokens of a broadcast that has passed as a message.
    * @param {Limited} connection @param {string} address as limits count it
    * @param {number} nowMs @param {number} bytes @returns {number} as `admitMessage`
    */
@@ -307,7 +307,7 @@ export class RateLimiter {
   }
 
   /**
-   * For a frame that is not a whole message: a control frame, an empty frame, a small fragment.
+   * Takes a token for a frame that is not a whole message: control, empty, or a small fragment.
    * @param {{fullAt: number}} allowance the connection's bucket for frames
    * @param {number} nowMs @returns {boolean} false: close with 1008
    */

@@ -21,12 +21,12 @@ export class Rate {
     this.depth = burst * TOKEN;
   }
 
-  /** For those whom it refuses. */
+  /** The rate, as clients read it that it refuses. */
   get text() {
     return `${numberText(this.perMinute)} a minute, ${numberText(this.burst)} at once`;
   }
 
-  /** At most the capacity, or a large message would never pass. @param {number} bytes */
+  /** The cost of a message: at most the capacity, or a large one would never pass. @param {number} bytes */
   costOf(bytes) {
     return Math.min(this.depth, TOKEN * Math.max(1, Math.ceil(bytes / BYTES_PER_TOKEN)));
   }

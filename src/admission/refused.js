@@ -88,7 +88,7 @@ export class Refused {
     this.#users.turn();
   }
 
-  /** For the last five to ten minutes. */
+  /** The addresses and users refused most often in the last five to ten minutes. */
   list() {
     return { addresses: this.#addresses.list(), users: this.#users.list() };
   }

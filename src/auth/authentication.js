@@ -130,7 +130,7 @@ export class Authentication {
   }
 
   /**
-   * For a token in a command. If it is refused, a connection in the lobby is closed. Any other
+   * Reads the token of a command. If it is refused, a connection in the lobby is closed. Any other
    * stays as it was, unless a hook refuses its user. Never rejects.
    * @param {Connection} connection @param {string} token @returns {Promise<Refusal|null>}
    */

@@ -48,7 +48,7 @@ export class Identity {
     return null;
   }
 
-  /** As clients see the user. */
+  /** The user's name, as clients see it. */
   get name() {
     return this.user;
   }
@@ -74,7 +74,7 @@ export class Identity {
   }
 
   /**
-   * For a user whom the application names without a token. Revoking the user closes only earlier
+   * A user whom the application names without a token. Revoking the user closes only earlier
    * connections: the application is asked about new ones.
    * @param {string} user @param {Buffer|null} info
    */
@@ -87,7 +87,7 @@ export class Identity {
   }
 }
 
-/** For tokens that name an app. Patterns of rooms, and `autojoin`, use names in the app. */
+/** A token's identity in an app. Patterns of rooms, and `autojoin`, use names in the app. */
 export class AppIdentity extends Identity {
   /** @param {ConstructorParameters<typeof Identity>[0]} parts @param {App} app */
   constructor(parts, app) {
@@ -136,7 +136,7 @@ export function readIdentity(claims, nowS, settings, apps = null, source = null)
   // Elsewhere `channel` is an unknown claim, such as an identity provider may add.
   if (settings.hasSubscriptionTokens) refuseSubscriptionToken(claims);
   const { maxLifetimeS } = settings;
-  // Without `iat`, a token with a long lifetime would be accepted again near its end, when its
+  // A token with a long lifetime and no `iat` would be accepted again near its end, when its
   // revocation has been forgotten. It is kept until every earlier token has expired, so no token
   // may live longer.
   const times = readTimes(claims, nowS, { maxLifetimeS, needsEnd: true, needsStart: true });
@@ -279,7 +279,7 @@ export function isUser(value) {
     value !== '' &&
     value.length <= MAX_USER_LENGTH &&
     !UNPRINTABLE.test(value) &&
-    // As a sender, each character takes at most six bytes.
+    // Each character of a sender takes at most six bytes.
     (value.length * 6 <= MAX_SENDER_BYTES || asciiJson(value).length <= MAX_SENDER_BYTES)
   );
 }
@@ -289,7 +289,7 @@ function isRoomName(value) {
   return isRoomPattern(value) && !value.includes('*');
 }
 
-/** For the sender of a publication: ASCII, JSON without its quotes. @param {string} text */
+/** The sender of a publication: a text as ASCII, JSON without its quotes. @param {string} text */
 export function asciiJson(text) {
   return JSON.stringify(text)
     .slice(1, -1)

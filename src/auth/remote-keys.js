@@ -22,7 +22,7 @@ import { TokenError } from './token-error.js';
 const REFRESH_INTERVAL_MS = 600_000;
 /** Minimum time between the starts of two reads. */
 const COOLDOWN_MS = 30_000;
-/** For connecting, the answer and its body together. */
+/** The time for connecting, the answer and its body together. */
 const TIMEOUT_MS = 5000;
 /** Sets with certificates have some 30 KB. */
 const MAX_ANSWER_BYTES = 262_144;
@@ -51,7 +51,7 @@ const NO_KEYS = Object.freeze([]);
 class ReadError extends Error {}
 
 export class RemoteKeys {
-  /** By `kid`; '' for keys without one. @type {Map<string, RemoteKey[]>} */
+  /** Keys by `kid`; '' for keys without one. @type {Map<string, RemoteKey[]>} */
   #keys = new Map();
   /** @type {Promise<boolean>|null} */
   #reading = null;
@@ -100,7 +100,7 @@ export class RemoteKeys {
     const known = this.#lookUp(algorithm, keyId);
     if (known.length > 0) return this.#cryptoKeys(known, algorithm);
     if (keyId !== undefined && !isKeyId(keyId)) throw new TokenError('unknown_key');
-    // Without a `kid`, reading helps only if there is no set yet.
+    // Reading helps a token without `kid` only if there is no set yet.
     if (keyId === undefined && this.#keys.size > 0) throw new TokenError('unknown_key');
     const isFresh = await this.#freshen();
     const found = this.#lookUp(algorithm, keyId);
@@ -149,7 +149,7 @@ export class RemoteKeys {
     try {
       return await imported;
     } catch {
-      // For example, a point that is not on its curve. OpenSSL's text may quote the key.
+      // The key may be a point that is not on its curve. OpenSSL's text may quote it.
       return null;
     }
   }

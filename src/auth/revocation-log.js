@@ -84,7 +84,7 @@ export class RevocationLog {
     return revocation;
   }
 
-  /** It may be known already. @param {Revocation} revocation */
+  /** Applies a revocation, which may be known already. @param {Revocation} revocation */
   apply(revocation) {
     if (this.revocations.add(revocation)) this.onRevoked(revocation);
   }

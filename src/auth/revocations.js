@@ -20,7 +20,7 @@ import {
 } from '../backend/revocations.js';
 import { LEEWAY_S } from './token-times.js';
 
-/** For one sweep, which takes under a millisecond. */
+/** The entries of one sweep, which takes under a millisecond. */
 const SWEEP_ENTRIES = 8192;
 /** Revocations are kept this much longer, because clocks differ. */
 const KEEP_LEEWAY_MS = 60_000;

@@ -60,7 +60,7 @@ export const ALL_ROOMS = new Rights({
   history: ['*'],
 });
 
-/** By the claim as JSON. @type {Map<string, Rights>} */
+/** Rights by the claim as JSON. @type {Map<string, Rights>} */
 const remembered = new Map();
 
 /** @param {unknown} rooms the claim @returns {Rights|null} null: it has another shape */

@@ -8,7 +8,7 @@ import { asciiJson } from './claims.js';
 /** @import { App } from '../config/pusher.js' */
 /** @import { Identity } from './claims.js' */
 
-/** Of one connection, until its token is renewed. */
+/** The user and the rights of one connection, until its token is renewed. */
 export class Session {
   /**
    * @param {Identity} identity @param {Lease|null} lease null: no limit counts by user
@@ -59,7 +59,7 @@ export class Session {
     return this.identity.user;
   }
 
-  /** As clients see the user. */
+  /** The user's name, as clients see it. */
   get name() {
     return this.identity.user;
   }
@@ -102,7 +102,7 @@ export class Session {
   }
 }
 
-/** For tokens that name an app. */
+/** The session of a token that names an app. */
 export class AppSession extends Session {
   /** @override */
   get app() {

@@ -24,7 +24,7 @@ export class Sessions {
    * @type {Map<string, Connection|Set<Connection>>}
    */
   #users = new Map();
-  /** By the minute since 1970 in which they are closed. @type {Map<number, Set<Connection>>} */
+  /** Connections by the minute since 1970 in which they are closed. @type {Map<number, Set<Connection>>} */
   #expiring = new Map();
   #sweptS;
 

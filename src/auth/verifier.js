@@ -44,7 +44,7 @@ const HMAC_HASHES = new Map([
 /** @typedef {typeof readIdentity} ReadClaims */
 
 export class TokenVerifier {
-  /** For all HMAC algorithms. @type {import('node:crypto').KeyObject[]} */
+  /** The secrets of all HMAC algorithms. @type {import('node:crypto').KeyObject[]} */
   #secrets;
   /** Public keys by algorithm. @type {Map<string, CryptoKey[]>} */
   #keys = new Map();
@@ -245,7 +245,7 @@ function readObject(bytes) {
   try {
     text = utf8.decode(bytes);
   } catch {
-    // Not UTF-8: malformed, like an empty text.
+    // Bytes that are not UTF-8 are malformed, like an empty text.
   }
   const value = parseObject(text);
   if (value === null) throw new TokenError('malformed');

@@ -15,7 +15,7 @@ export class BlobError extends Error {
     super(message, { cause });
     this.name = 'BlobError';
     this.code = code;
-    /** For the client; undefined: the code says it all. */
+    /** The explanation for the client; undefined: the code says it all. */
     this.explanation = explanation ?? (code === 'UNAVAILABLE' ? BUCKET_DOWN : undefined);
   }
 }

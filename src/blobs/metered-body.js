@@ -17,7 +17,7 @@ export class MeteredBody {
     this.maxBytes = maxBytes;
   }
 
-  /** In hexadecimal digits. Call it once, at the end. */
+  /** The hash in hexadecimal digits. Call it once, at the end. */
   sha256() {
     return this.#hash.digest('hex');
   }

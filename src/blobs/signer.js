@@ -114,7 +114,7 @@ function hmac(key, text) {
   return createHmac('sha256', key).update(text).digest();
 }
 
-/** As in 20261122T101500Z. @param {number} nowMs */
+/** A time as signatures have it: 20261122T101500Z. @param {number} nowMs */
 function timeText(nowMs) {
   return new Date(nowMs).toISOString().replace(/[:-]|\.\d{3}/g, '');
 }

@@ -74,7 +74,7 @@ function unreachable(url, { name, message, cause }) {
 function refusalOf(url, { status, headers }, answer) {
   const { error, message } = isRecord(answer) ? answer : {};
   const isRefusal = typeof error === 'string' && typeof message === 'string';
-  // In lower case it is that of a server without the API.
+  // A server without the API says `not_found` in lower case.
   if (status === 404 && (!isRefusal || error.toUpperCase() === 'NOT_FOUND'))
     return new Failure(
       EXIT.failed,

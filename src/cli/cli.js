@@ -32,7 +32,7 @@ const COMMON_OPTIONS = /** @type {const} */ ({
   json: { type: 'boolean' },
 });
 
-/** By name. Only one is loaded. */
+/** Commands by name. Only one is loaded. */
 const COMMANDS = {
   publish: () => import('./publish.js'),
   tail: () => import('./tail.js'),

@@ -5,7 +5,7 @@ import { nearest } from '../config/nearest.js';
 
 /** Name, arguments, meaning. @typedef {readonly [name: string, args: string, about: string]} Row */
 
-/** For a running server. @type {readonly Row[]} */
+/** Commands for a running server. @type {readonly Row[]} */
 const REMOTE = Object.freeze([
   ['publish', 'ROOM PAYLOAD', 'publish a message to a room'],
   ['tail', 'ROOM', 'print the messages of a room as they arrive'],
@@ -18,7 +18,7 @@ const REMOTE = Object.freeze([
   ['servers', '', 'list all servers with their workers'],
 ]);
 
-/** For this machine. @type {readonly Row[]} */
+/** Commands for this machine. @type {readonly Row[]} */
 const LOCAL = Object.freeze([
   ['check', '', 'report whether the settings are valid, without a start'],
   ['doctor', '', 'report how many connections this machine can hold'],

@@ -45,7 +45,7 @@ export async function completionCommand(args, helps) {
 /** Helps of commands of this folder that need no server. @type {Readonly<Record<string, string>>} */
 const OWN = { check: CHECK_USAGE, completion: COMPLETION_USAGE };
 
-/** By shell. @type {Readonly<Record<string, (commands: readonly Described[]) => string>>} */
+/** Scripts by shell. @type {Readonly<Record<string, (commands: readonly Described[]) => string>>} */
 export const SHELLS = Object.freeze({ bash, zsh, fish });
 
 /** @param {string} usage @returns {string[]} the options that the help lists, with their hyphens */

@@ -75,7 +75,7 @@ export class Output {
     return this.#hasColour ? styleText(style, text, { validateStream: false }) : text;
   }
 
-  /** Also in a pipe, which may end at a terminal. @param {object} record */
+  /** Escapes text in a pipe, too, which may end at a terminal. @param {object} record */
   #writeJson(record) {
     this.#write(printable(JSON.stringify(record)));
   }

@@ -34,7 +34,7 @@ A new token lets the user in again. Needs an API key with the right revoke.
       throw new Failure(EXIT.usage, '--issued-before goes with --user, not with --token-id');
     const target = by === 'user' ? { user: name } : { tokenId: name };
     const body = JSON.stringify({ ...target, issuedBefore });
-    // In seconds, or null if the revocation has no end.
+    // The time is in seconds, or null if the revocation has no end.
     const shape = /** @type {const} */ ({ keptUntil: 'any' });
     const { keptUntil } = await callApi(context, '/revoke', shape, body);
     output.record({ ...target, keptUntil }, () => [

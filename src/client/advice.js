@@ -4,7 +4,7 @@
 // The plain scripts of dist/ leave all of this out: their build defines FANFARE_BRIEF, so esbuild
 // drops each branch that leads here. They keep short texts, for which they have fewer kilobytes.
 
-/** By code. @type {Readonly<Record<string, string>>} */
+/** Advice by code. @type {Readonly<Record<string, string>>} */
 const SENTENCES = {
   OFFLINE:
     "There is no connection, and the message was not sent. Await connect() first, or set { offline: 'queue' }",
@@ -73,7 +73,7 @@ export function checkRoom(call, name) {
     throw new TypeError(`${call}: the name of the room is missing, such as ${call}('lobby')`);
 }
 
-/** Of a client, a room and its presence. */
+/** Events of a client, a room and its presence. */
 const EVENTS = [
   ...['state', 'welcome', 'broadcast', 'degraded', 'error', 'message', 'joined', 'resync'],
   ...['change', 'synced', 'reset', 'left', 'join', 'leave'],

@@ -112,7 +112,7 @@ export class Connection {
     this.#connect();
   }
 
-  /** Without a connection the command is dropped. @param {string} text JSON */
+  /** Sends a command, or drops it if there is no connection. @param {string} text JSON */
   send(text) {
     this.#socket?.send(text);
   }
@@ -271,7 +271,7 @@ export class Connection {
     this.#arm();
     this.#tokens._rest();
     if (socket) {
-      // Not null: `ws` throws errors without a listener.
+      // A function, because `ws` throws errors that have no listener.
       socket.onopen = socket.onmessage = socket.onclose = socket.onerror = () => {};
       socket.close(1000);
     }

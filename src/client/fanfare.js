@@ -53,7 +53,7 @@ export class Fanfare extends Emitter {
   /** Commands that wait for a reply, by id. @type {Map<number, [string|undefined, OnReply]>} */
   #replies = new Map();
   #lastId = 0;
-  /** Of a command. Nothing is longer than `undefined`. @type {any} */
+  /** The size of a command. Nothing is longer than `undefined`. @type {any} */
   #maxBytes;
   /** @type {AbortController|undefined} */
   #following;
@@ -187,7 +187,7 @@ export class Fanfare extends Emitter {
   /** @param {string} room */
   _leave(room) {
     this._request({ type: 'leave', room }, (/** @type {any} */ error) => {
-      // Without a connection there is nothing to leave.
+      // There is nothing to leave if the connection is gone.
       if (error?.retryable && this.state === 'connected')
         setTimeout(
           () => this.#rooms.has(room) || this._leave(room),
@@ -210,7 +210,7 @@ export class Fanfare extends Emitter {
   /** @param {State} state @param {StateDetail} detail */
   _entered(state, detail) {
     if (state === 'closed') this.#following?.abort();
-    // In every other state no connection is being made.
+    // No connection is being made in any other state.
     if (!state.startsWith('connect')) this.#publisher._disconnected();
     this.emit('state', state, detail);
   }

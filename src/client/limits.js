@@ -1,21 +1,21 @@
 // limits.js: the times and bounds of the client. Without imports here, the build inlines the
 // numbers.
 
-/** From the start of an attempt to `welcome`, including the token callback. */
+/** The time of an attempt until `welcome`, including the token callback. */
 export const CONNECT_TIMEOUT_MS = 15_000;
-/** From an application ping to any message. */
+/** The time from an application ping to any message. */
 export const PONG_TIMEOUT_MS = 10_000;
 /** The same after the page woke up, because its user is waiting. */
 export const WAKE_PONG_TIMEOUT_MS = 4000;
 /** A connection that lasted this long ends a series of failed attempts. */
 export const STABLE_MS = 30_000;
-/** From `close` to the server's close frame. */
+/** The time from `close` to the server's close frame. */
 export const CLOSE_TIMEOUT_MS = 1000;
 /** After close code 1013, overload. */
 export const OVERLOAD_MS = 10_000;
 /** After close code 1011, internal error. */
 export const INTERNAL_MS = 1000;
-/** With a longer delay setTimeout fires at once. */
+/** setTimeout fires at once if the delay is longer. */
 export const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 /** A token is renewed after this part of its lifetime, plus a random share of RENEW_WITHIN. */
 export const RENEW_FROM = 0.75;

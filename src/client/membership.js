@@ -175,7 +175,7 @@ export class Membership {
         const start = recovered ? from : first - 1;
         const asked = recent ? offset : since?.epoch === epoch ? from : offset - last;
         let isBehind;
-        // Not a copy of the set, because a listener may end other handles or close the client.
+        // The set is not copied, because a listener may end other handles or close the client.
         for (const handle of this.#handles)
           if (this.#isJoined && !handle._joined(reply, recovered, start, asked, recent))
             isBehind ||= handle.isJoined;
@@ -189,7 +189,7 @@ export class Membership {
 
   /** @param {FanfareError} error */
   #refused(error) {
-    // By the token's `autojoin`, which has no `since`.
+    // The token's `autojoin` has joined, which has no `since`.
     if (error.code === 'ALREADY_JOINED') return this.#rejoin();
     if (error.retryable) {
       this._lost();

@@ -24,7 +24,7 @@ class NodeSocket extends WebSocket {
     super(url, protocols);
     // Only the listener below handles errors: the event for `onerror` has no reason.
     Object.defineProperty(this, 'onerror', { set() {} });
-    // For a host name with several addresses, Node's error has a code but no message.
+    // Node's error for a host name with several addresses has a code but no message.
     this.on('error', (/** @type {NodeJS.ErrnoException} */ { message, code }) =>
       this.#end({ reason: message || code }),
     );

@@ -27,7 +27,7 @@ export class Publisher {
   #client;
   #isQueueing;
   #maxPending;
-  /** In publishing order. @type {Set<Outgoing>} */
+  /** Messages in publishing order. @type {Set<Outgoing>} */
   #pending = new Set();
   /** Has the client connected since it was opened? */
   #wasConnected = false;
@@ -62,7 +62,7 @@ export class Publisher {
     if (state === 'closed' || !(mayWait || state === 'connected'))
       throw this.#client._offline(room);
     if (this.#isQueueing) idempotencyKey ??= newKey();
-    // Without a room, the server would take the only one that the connection is in.
+    // The server would take the connection's only room if none were named.
     const command = { ...options, type: 'message', room: room ?? '', idempotencyKey };
     const text = `${JSON.stringify(command).slice(0, -1)},"payload":${json}}`;
     return promised((settle) => {

@@ -9,7 +9,7 @@ import { RETRY_MS } from './limits.js';
 /** @import { Client } from './client.js' */
 
 /** @typedef {{user: string, info?: any}} Member */
-/** By user; null: the user left. @typedef {Map<string, Member|null>} Changes */
+/** Changes by user; null: the user left. @typedef {Map<string, Member|null>} Changes */
 
 /** The list that all handles of a room share. */
 export class Users {

@@ -91,7 +91,7 @@ export class Room extends Emitter {
   /** The last message received, or `since`. @type {Position|undefined} */
   _position;
   _options;
-  /** Without `since`, until the first join is answered. @type {JoinOptions|undefined} */
+  /** The options of the join, without `since` until the first is answered. @type {JoinOptions|undefined} */
   _latest;
   /** The last message that the application received. @type {Position|undefined} */
   #processed;

@@ -8,7 +8,7 @@
 /** What each handle emits. @typedef {['change'|'reset'|'synced', ...any[]]} Event */
 
 export class State {
-  /** By key. @type {Map<string, any>} */
+  /** Values by key. @type {Map<string, any>} */
   _values = new Map();
   /** Position of the last message. @type {Position|undefined} */
   _position;

@@ -15,7 +15,7 @@ export class TokenSource {
   #source;
   /** @type {string|null|undefined} */
   #token;
-  /** By performance.now(). Both are 0 if the token has no readable `exp`. */
+  /** Times of performance.now(). Both are 0 if the token has no readable `exp`. */
   #renewAtMs = 0;
   #endsAtMs = 0;
   /** Least time between renewals, even if a wrong clock makes new tokens look expired. */

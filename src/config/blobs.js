@@ -4,7 +4,7 @@
 // variables, which are ignored unless FANFARE_BLOB_URL is set, because another program may need
 // them.
 
-/** In this alphabet a path needs no escapes, so its signature has one reading only. */
+/** A path in this alphabet needs no escapes, so its signature has one reading only. */
 const PATH = /^[A-Za-z0-9._~/-]*$/;
 const REGION = /^[a-z0-9-]{1,64}$/;
 const DAY_MS = 86_400_000;

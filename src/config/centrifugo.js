@@ -20,7 +20,7 @@ export const ALLOWED_RIGHTS = /** @type {const} */ ([
 const MAX_ALLOWED = 100;
 /** The current key, the previous and the next one, with room. */
 const MAX_KEYS = 4;
-/** As for keys of the native HTTP API: 32 random hexadecimal characters are 128 bits. */
+/** The native HTTP API has the same bounds: 32 random hexadecimal characters are 128 bits. */
 const KEY = /^[\x21-\x7e]{32,256}$/;
 /** A path without a slash at its end. */
 const PATH = /^(?:\/[A-Za-z0-9._~-]{1,64}){1,8}$/;

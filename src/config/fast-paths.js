@@ -20,7 +20,7 @@ export function useFastPath(name, config, counters, guard) {
 }
 
 /**
- * For a fast path on the descriptor or the listeners of a TCP socket: TLS keeps state above it.
+ * Guards a fast path on the descriptor or the listeners of a TCP socket: TLS keeps state above it.
  * @param {{tls: unknown}} config @param {() => string} guard for a port without TLS
  * @returns {() => string}
  */

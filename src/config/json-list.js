@@ -42,7 +42,7 @@ function lineOf(text, message) {
   return `: line ${text.slice(0, Number(at[1])).split('\n').length}`;
 }
 
-/** Of the list, or in one. @param {unknown} value @returns {value is Record<string, unknown>} */
+/** Is it a JSON object, and neither a list nor null? @param {unknown} value @returns {value is Record<string, unknown>} */
 export function isRecord(value) {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

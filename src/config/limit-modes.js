@@ -17,7 +17,7 @@ import { LIMIT_MODES, MODES } from './settings.js';
 export function readLimitModes(values, textOf) {
   const faults = [];
   const warnings = [];
-  /** By limit; that of all has the name ''. @type {Map<string, string>} */
+  /** Modes by limit; that of all has the name ''. @type {Map<string, string>} */
   const modes = new Map();
   for (const entry of /** @type {string[]} */ (values.limits)) {
     const fault = readEntry(entry, modes);

@@ -9,7 +9,7 @@ import { dirname } from 'node:path';
  * @returns {string} empty if neither the port nor the temporary folder is the reason
  */
 export function listenFault({ code = '', syscall = '', path = '' }, { name, port, host }) {
-  // For the socket of the relay.
+  // The relay's socket could not get a folder.
   if (syscall === 'mkdtemp')
     return `cannot write to the temporary folder ${dirname(path)} (${code}): set TMPDIR to another one`;
   if (!['bind', 'listen', 'getaddrinfo'].includes(syscall)) return '';

@@ -34,7 +34,7 @@ const OLD_NAMES = /** @type {readonly string[]} */ ([
   ...RATES.flatMap(({ env }) => oldNamesOf(env)),
 ]);
 
-/** Without these settings a server is open, speaks plain text or is alone. */
+/** A server without these settings is open, speaks plain text or is alone. */
 const GUARDED = NAMES.filter((name) =>
   /^(?:JWT_|API_KEYS|TLS_|REDIS_|ALLOWED_ORIGINS|TRUST_PROXY)/.test(name),
 );

@@ -11,7 +11,7 @@ export function nearest(name, known) {
   const lower = name.toLowerCase();
   let found = '';
   let least = MAX_STEPS + 1;
-  // For a shorter name, two steps would turn most of it into something else: `ls` into `who`.
+  // Two steps would turn most of a shorter name into something else: `ls` into `who`.
   const most = Math.min(MAX_STEPS, lower.length - 2);
   for (const one of known) {
     if (!isWithin(most, lower, one.toLowerCase())) continue;

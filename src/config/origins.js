@@ -6,7 +6,7 @@
 
 /** Stands for the star while URL reads the host, which it brings into the form of browsers. */
 const STAND_IN = 'star--label';
-/** Of a host name. Browsers send it in lower case. */
+/** A label of a host name. Browsers send it in lower case. */
 const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
 
 /** What a setting for origins accepts, for messages. */

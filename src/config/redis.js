@@ -44,7 +44,7 @@ const NO_FILES = Object.freeze({ url: '', password: '', sentinelPassword: '' });
 /** @typedef {Record<string, unknown>} Values by key, as the rows of the settings' table read them */
 /** @typedef {(name: string) => boolean} IsSet in the environment */
 
-/** By the setting that names the servers. @type {Readonly<Record<string, (draft: Draft, values: Values, isSet: IsSet) => void>>} */
+/** Ways to reach Redis, by the setting that names the servers. @type {Readonly<Record<string, (draft: Draft, values: Values, isSet: IsSet) => void>>} */
 const WAYS = {
   REDIS_URL: readFromUrl,
   REDIS_HOST: readFromHost,
@@ -64,7 +64,7 @@ export function readRedisSettings(values, isSet, files = NO_FILES) {
   for (const way of ways.slice(1))
     faults.push(`${way}: conflicts with ${ways[0]}; set only one of them`);
   const way = ways[0] ?? '';
-  // In a cluster the first braces of a name select its hash slot, so they must be those of the room
+  // The first braces of a name select its hash slot in a cluster, so they must be those of the room
   // (backend/redis/keys.js).
   if (/[{}]/.test(String(values.redisPrefix ?? '')))
     faults.push('FANFARE_REDIS_PREFIX: braces are not allowed');
@@ -286,7 +286,7 @@ export function addressText({ host, port }) {
   return `${bracketed(host)}:${port}`;
 }
 
-/** For people, without secrets. @param {RedisSettings} redis */
+/** Describes Redis for people, without secrets. @param {RedisSettings} redis */
 export function describeRedis({ kind, addresses: all, name, database, tls }) {
   const places = all.map(addressText).join(', ');
   const how = tls === null ? '' : ', TLS';

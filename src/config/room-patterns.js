@@ -87,7 +87,7 @@ export function isRoomPattern(value) {
   return typeof value === 'string' && PATTERN.test(value);
 }
 
-/** As `isRoomPattern`, or a pattern of the rooms of doors. @param {string} value */
+/** Is it a room pattern, or a pattern of the rooms of doors? @param {string} value */
 export function isAnyPattern(value) {
   return isRoomPattern(value.startsWith(INTERNAL) ? value.slice(1) : value);
 }

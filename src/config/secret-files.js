@@ -24,7 +24,7 @@ export function readSecretFiles(env, read) {
     }
     try {
       secrets[secret] = read(path).trim();
-      // It does not count as absent: a reload in the middle of a write would open the server.
+      // An empty file is not absent: a reload in the middle of a write would open the server.
       if (secrets[secret] === '') faults.push(`${setting}: the file is empty`);
     } catch (error) {
       const { code } = /** @type {NodeJS.ErrnoException} */ (error);

@@ -137,7 +137,7 @@ function isTrustworthy(text) {
   return url.protocol === 'http:' && isLocal;
 }
 
-/** For the banner. @param {TokenSettings} tokens @returns {string} without secrets */
+/** Describes the tokens for the banner. @param {TokenSettings} tokens @returns {string} without secrets */
 export function describeTokens({ secrets, publicKeys, jwksUrl }) {
   const count = (/** @type {number} */ n, /** @type {string} */ what) =>
     n === 0 ? [] : [`${n} ${what}${n === 1 ? '' : 's'}`];

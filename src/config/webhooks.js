@@ -18,7 +18,7 @@ export const EVENT_TYPES = /** @type {const} */ ([
  * Events of doors, for the endpoints of their apps only. The last has the count that members hear.
  */
 export const DOOR_TYPES = /** @type {const} */ (['client.event', 'cache.missed', 'room.counted']);
-/** In a room with more connections than `large`, their count is told only once in `pauseMs`. */
+/** The count of a room with more connections than `large` is sent only once in `pauseMs`. */
 export const COUNTED = Object.freeze({ large: 100, pauseMs: 5000 });
 /** Characters that a channel and its room share. All others are escaped. */
 const PLAIN_HEAD = /^[-A-Za-z0-9_.@]*/;

@@ -11,7 +11,7 @@ import { DEFAULT_WANTED, examine, LIMITS } from './limits.js';
 import { environmentOf, isElsewhere, READERS, readMachine, readRedis, Unread } from './read.js';
 import { summary, toJson, toText } from './report.js';
 
-/** Without options. */
+/** The answers of a command line without options. */
 const UNASKED = Object.freeze({ wanted: DEFAULT_WANTED, clients: null, idleTimeoutMs: null });
 
 const UNITS_MS = Object.freeze({ ms: 1, s: 1000, m: 60_000, h: 3_600_000 });
@@ -168,7 +168,7 @@ export function parseOptions(args) {
 function durationMs(text) {
   if (text === undefined) return null;
   const match = /^(\d{1,7})(ms|s|m|h)$/.exec(text);
-  // Without a unit, HAProxy reads milliseconds and nginx seconds.
+  // A number without a unit is milliseconds for HAProxy and seconds for nginx.
   if (match === null)
     throw new Error(
       `--lb-idle-timeout: ${text} is not a time with a unit, such as 60s, 2m or 4000ms`,

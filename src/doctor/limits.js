@@ -660,7 +660,7 @@ const UNREAD = Object.freeze({ value: '' });
 
 /** @param {number} files of a process @param {Config} config */
 function connectionsOf(files, { overloadMode }) {
-  // Without `enforce` the reserve is used too, and then accepting fails.
+  // The reserve is used too if the limit is not enforced, and then accepting fails.
   return Math.max(
     0,
     (overloadMode === 'enforce' ? usableDescriptors(files) : files) - OWN_DESCRIPTORS,
@@ -736,7 +736,7 @@ function powerOfTwo(number) {
   return 2 ** Math.ceil(Math.log2(number));
 }
 
-/** Without toLocaleString, which takes 10 ms in a process that starts. @param {number} number */
+/** Groups digits. toLocaleString would take 10 ms in a process that starts. @param {number} number */
 export function count(number) {
   if (number === Number.POSITIVE_INFINITY) return 'unlimited';
   return String(Math.round(number)).replace(/\B(?=(?:\d{3})+$)/g, ',');

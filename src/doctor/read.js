@@ -37,11 +37,11 @@ export class Unread {
  * @satisfies {Record<string, (read: ReadFile, pid: string) => unknown>}
  */
 export const READERS = {
-  /** Of one process. */
+  /** The files that one process may open. */
   openFiles: (read, pid) =>
     parseOpenFiles(read(`/proc/${pid}/limits`)) ?? malformed(`/proc/${pid}/limits`),
   nrOpen: integerOf('/proc/sys/fs/nr_open'),
-  /** Of the whole machine: allocated files, and their maximum (fs.file-max). */
+  /** Files of the whole machine: those allocated, and their maximum (fs.file-max). */
   files: (read) => {
     const [used, , max] = integers(read, '/proc/sys/fs/file-nr', 3);
     return { used, max };
@@ -74,9 +74,9 @@ export const READERS = {
     }
     return { first, last, reserved };
   },
-  /** In pages. From the second number on the kernel saves memory; at the third it refuses. */
+  /** Numbers of pages: the kernel saves memory from the second on, and refuses at the third. */
   tcpMem: (read) => integers(read, '/proc/sys/net/ipv4/tcp_mem', 3),
-  /** In bytes: least, first, most. */
+  /** Bytes: least, first, most. */
   tcpWmem: (read) => integers(read, '/proc/sys/net/ipv4/tcp_wmem', 3),
   tcpRmem: (read) => integers(read, '/proc/sys/net/ipv4/tcp_rmem', 3),
   pageBytes: (read) => kilobytes(read, '/proc/self/smaps', 'KernelPageSize'),
@@ -134,7 +134,7 @@ export function isElsewhere(pid) {
   );
 }
 
-/** Of its start. @param {string} pid @returns {Record<string, string>|Unread} */
+/** The environment that a process started with. @param {string} pid @returns {Record<string, string>|Unread} */
 export function environmentOf(pid) {
   try {
     const entries = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').filter(Boolean);
@@ -303,7 +303,7 @@ function orElse(read, otherwise) {
   try {
     return read();
   } catch {
-    return otherwise; // not readable here
+    return otherwise; // the file is not readable here
   }
 }
 

@@ -7,7 +7,7 @@ import { count } from './limits.js';
 /** Version of the JSON. It rises when a field goes or changes its meaning, not for new ones. */
 export const FORMAT = 1;
 const MAX_VALUE_WIDTH = 60;
-/** Of verdicts, on a terminal. @type {Record<string, Parameters<typeof styleText>[0]>} */
+/** The styles of verdicts on a terminal. @type {Record<string, Parameters<typeof styleText>[0]>} */
 const STYLES = {
   ok: 'green',
   note: 'yellow',
@@ -73,7 +73,7 @@ export function summary({ first, permits, verdict, limits }) {
 /** @param {Finding} finding */
 function permitsOf({ permits, binds }) {
   if (permits === null) return '–';
-  // In brackets: informative only, does not bind here.
+  // Brackets: informative only, does not bind here.
   return binds ? count(permits) : `(${count(permits)})`;
 }
 

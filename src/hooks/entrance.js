@@ -44,7 +44,7 @@ export class HookEntrance {
   #requests = new WeakMap();
   /** After it has opened. @type {WeakMap<Connection, Visitor>} */
   #visitors = new WeakMap();
-  /** For visitors that a later token may name. @type {WeakMap<Visitor, Handshake>} */
+  /** The handshakes of visitors that a later token may name. @type {WeakMap<Visitor, Handshake>} */
   #handshakes = new WeakMap();
 
   /**

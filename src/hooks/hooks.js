@@ -250,7 +250,7 @@ export class Hooks {
     try {
       answer = readAnswer(hook, returned, this.maxPayloadBytes);
     } catch (error) {
-      if (!(error instanceof AnswerError)) return this.#count(hook, 'throw', error); // by a getter
+      if (!(error instanceof AnswerError)) return this.#count(hook, 'throw', error); // a getter has thrown
       const verdict = this.#count(hook, 'answer', error);
       return error.isTooLarge ? this.tooLarge : verdict;
     }

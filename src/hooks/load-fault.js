@@ -10,7 +10,7 @@
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
-/** For a file that never ends: not one with a syntax error. */
+/** Ends a file that never ends by itself. A syntax error shows long before. */
 const TIMEOUT_MS = 5000;
 /** The first line of a stack, or of what Node prints: `file:///srv/hooks.js:22`. */
 const PLACE = /^(file:\/\/\S+|\/.+):(\d+)$/;
@@ -39,7 +39,7 @@ export function loadFault(path, error) {
 
 /** Has Node's loader thrown it? @param {readonly string[]} frames of the stack */
 function isOfParser(frames) {
-  const first = frames.find((frame) => !frame.endsWith('(<anonymous>)')); // of JSON.parse, for `import`
+  const first = frames.find((frame) => !frame.endsWith('(<anonymous>)')); // JSON.parse has such a frame, for `import`
   return first?.includes('(node:internal/modules/') ?? false;
 }
 

@@ -77,7 +77,7 @@ export class Connection {
     /** The number of rooms in which it lags (recovery/lagging-members.js). */
     this.lags = 0;
     this._id = '';
-    /** Its user and rights. @type {Session|typeof ANONYMOUS} */
+    /** The user and the rights. @type {Session|typeof ANONYMOUS} */
     this.session = ANONYMOUS;
     /** Must it authenticate first? Until then it is not in the hub. */
     this.isHeld = false;
@@ -284,7 +284,7 @@ export class Connection {
    * @param {unknown} error
    */
   fail(error) {
-    if (!this.isOpen) return; // it is lost already, perhaps for the same reason
+    if (!this.isOpen) return; // the connection is lost already, perhaps for the same reason
     this.transport.failed(error);
     this.close(CLOSES.INTERNAL);
   }

@@ -19,7 +19,7 @@ const RELOAD_SPACING_MS = 10;
 /** @typedef {{readonly name: string, readonly prefix: Buffer}} NamedRoom */
 
 /**
- * By connection number: the indexes of publications that it does not get, ascending.
+ * The indexes of publications that a connection does not get, ascending, by connection number.
  * @typedef {Map<number, number[]>} Omissions
  */
 
@@ -96,7 +96,7 @@ export class Flight {
   }
 
   /**
-   * For a lagging member: publications without a position, such as presence events.
+   * Publications without a position, such as presence events, for a lagging member.
    * @param {Connection} member @returns {{frames: Buffer, count: number}|null} null: none
    */
   framesWithoutPosition({ number, transport }) {

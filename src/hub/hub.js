@@ -84,7 +84,7 @@ export class Hub {
     this.edges = edges;
     this.counters = counters;
     this.rareLog = new RareLog(log);
-    /** By kind. @type {Map<number, NoticeListener>} */
+    /** The listener of each kind. @type {Map<number, NoticeListener>} */
     this.listeners = new Map();
     this.everyone = new Everyone(EVERYONE);
     /** @type {Map<string, Room>} */

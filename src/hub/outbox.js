@@ -28,13 +28,13 @@ const WRITES_PER_CLOCK = 32;
 const MAX_REST_MS = 10;
 const ENOUGH_BYTES = 16 * 1024;
 const MAX_WAITING_BYTES = 8 * 1024 * 1024;
-/** For all rooms together, including flushes under way. */
+/** The bound of all rooms together, including flushes under way. */
 const MAX_WORKER_BYTES = 128 * 1024 * 1024;
 /** Above that, each room may still have this much, so that small rooms continue. */
 const SPARED_BYTES = 16 * 1024;
 /** Larger flushes are split, so that slow-consumer limits apply between the parts. */
 const MAX_FLIGHT_BYTES = 256 * 1024;
-/** With no more bytes waiting, a room with state is conflated only at its flush. */
+/** A room with state that has no more bytes waiting is conflated only at its flush. */
 const MIN_CONFLATED_BYTES = 1024;
 
 /** @import { Connection } from './connection.js' */
@@ -250,7 +250,7 @@ export class Outbox {
             if (own !== undefined) omitted += own.length;
             bytes += frames.length;
           } else if (isOwed && room.isLagging(member)) {
-            // It has just begun to lag.
+            // The member has just begun to lag.
             bytes += this.#passLagging(room, flight, member);
           }
           if (--untilClock === 0) {

@@ -39,7 +39,7 @@ export class PresenceTracker {
     return this.presence.read(room, isCount);
   }
 
-  /** As Presence.recorded, but never rejects: an outage delays joins. @param {string} room */
+  /** Presence.recorded, except that it never rejects: an outage delays joins. @param {string} room */
   async recorded(room) {
     try {
       await this.presence.recorded(room);
@@ -116,7 +116,7 @@ export class RoomUsers {
    */
   join(connection, user, info, member = encodeMember(user, info)) {
     const { presence, counters } = this.tracker;
-    // As JSON, because in UTF-8 users that differ only in lone surrogates would be equal.
+    // JSON, because users that differ only in lone surrogates would be equal in UTF-8.
     const key = JSON.stringify(user);
     const before = this.connections.get(key) ?? 0;
     if (before === 0) counters.presenceMembers++;

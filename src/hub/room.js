@@ -10,7 +10,7 @@ import { publicationFlight, resyncFlight } from './flight.js';
 /** @import { Flight } from './flight.js' */
 /** @import { RoomUsers } from './room-users.js' */
 
-/** In place of a position in `members`: the connection is joining, not yet a member. */
+/** Stands for a position in `members`: the connection is joining, not yet a member. */
 const JOINING = -1;
 
 export class Room {
@@ -36,7 +36,7 @@ export class Room {
     this.distinctBytes = 0;
     /** Resync marks among `waiting`. */
     this.resyncsWaiting = 0;
-    /** In a room with state, a flush has only the newest message of each key. */
+    /** Has the room state? Then a flush has only the newest message of each key. */
     this.isState = false;
     /** Minimum time between flushes; 0: none. */
     this.everyMs = 0;
@@ -132,7 +132,7 @@ export class Room {
     this.members.push(connection);
   }
 
-  /** It counts as in the room, but gets no publications yet. @param {Connection} connection */
+  /** Counts the connection as in the room, without publications yet. @param {Connection} connection */
   expect(connection) {
     this.announced?.delete(connection);
     connection.setPosition(this, JOINING);

@@ -25,7 +25,7 @@ import { asRosterChange, eventOf, isRosterChange, payloadText } from '../protoco
  * @implements {Follower}
  */
 export class Roster {
-  /** By user. @type {Map<string, M>} */
+  /** Members by user. @type {Map<string, M>} */
   #members = new Map();
   /** Has the store's list been read? Until then no event changes the list. */
   isRead = false;

@@ -51,7 +51,7 @@ export class SlowConsumers {
     this.maxBytes = config.maxUnsentBytes;
     this.maxAgeMs = config.maxUnsentAgeMs;
     this.policy = config.slowConsumer;
-    // At least as long as the heartbeat takes to find a dead peer.
+    // The heartbeat needs this time to find a dead peer.
     this.maxStallMs = Math.max(this.maxAgeMs, config.pingIntervalMs + config.pongTimeoutMs);
     this.counters = counters;
     this.budgetBytes = budgetBytes;

@@ -10,7 +10,7 @@ const SESSION_BYTES = 16;
 /** Takes a client's messages, and may keep them. @typedef {(messages: Buffer) => void} Receive */
 
 export class Upstreams {
-  /** By session. @type {Map<string, Receive>} */
+  /** Open streams by session. @type {Map<string, Receive>} */
   #open = new Map();
 
   get size() {

@@ -24,7 +24,7 @@ const EVENT_BYTES = 200;
 
 export class UserLists {
   #read;
-  /** By read of the store, the oldest first. @type {Map<Promise<PresenceSnapshot>, UserList>} */
+  /** The lists by read of the store, the oldest first. @type {Map<Promise<PresenceSnapshot>, UserList>} */
   #owed = new Map();
   /** Since the oldest list owed was asked for. @type {Change[]} */
   #changes = [];

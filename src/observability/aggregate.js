@@ -6,7 +6,7 @@
 
 import { prometheusContentType, Registry } from 'prom-client';
 
-/** Of `Aggregate.text`. */
+/** The content type of `Aggregate.text`. */
 export const CONTENT_TYPE = prometheusContentType;
 
 /** A power of two: see onGrid. */
@@ -49,7 +49,7 @@ const AGGREGATORS = {
  * a restart, and gauges are dropped. A crash loses only counts that no snapshot had.
  */
 export class Aggregate {
-  /** By name. @type {Map<string, Metric>} */
+  /** Metrics by name. @type {Map<string, Metric>} */
   #metrics = new Map();
   /** The last snapshots by process. @type {Map<number, Reading[]>} */
   last = new Map();

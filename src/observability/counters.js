@@ -36,7 +36,7 @@ export const API_ROUTES = /** @type {const} */ ([
 /** Statuses of the HTTP API: the labels of `fanfare_api_responses_total`. */
 const API_STATUSES = Object.freeze([
   '200',
-  '416', // of Centrifugo's server API
+  '416', // Centrifugo's server API answers it
   ...new Set(Object.values(API_ERRORS).map(({ status }) => String(status))),
 ]);
 
@@ -171,7 +171,7 @@ export function createCounters(apps = [], doors = []) {
     /** reads deferred to a later turn of the event loop, in whole or in part */ readsDeferred: 0,
     /** address buckets forgotten because there were too many */ addressesForgotten: 0,
     /** the same for users */ usersForgotten: 0,
-    /** by name: '' in use, else why not; without an entry if it does not apply */
+    /** the state of each: '' in use, else why not; no entry if it does not apply */
     fastPaths: /** @type {Partial<Record<FastPath, string>>} */ ({}),
     /** gauge: 1 up, 0 not */ brokerUp: 0,
     brokerReconnects: 0,
@@ -225,7 +225,7 @@ export function createHookCounters() {
   return {
     calls: zeros(HOOK_NAMES),
     denied: zeros(HOOK_NAMES),
-    /** by hook and reason: `onPublish,timeout` */
+    /** keys are hook and reason: `onPublish,timeout` */
     failures: zeros(
       HOOK_NAMES.flatMap((hook) =>
         HOOK_FAILURES.map((reason) => /** @type {const} */ (`${hook},${reason}`)),

@@ -272,7 +272,7 @@ function withoutBlocking(descriptor) {
     if (fstatSync(own).isFIFO() || isatty(own)) return own;
     closeSync(own);
   } catch {
-    // Not Linux, or another owner's pipe: see above.
+    // The system is not Linux, or the pipe has another owner: see above.
   }
   return descriptor;
 }

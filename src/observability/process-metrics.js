@@ -66,7 +66,7 @@ export class LoopLag {
 
   /** @param {number} ms delay of a timer */
   observe(ms) {
-    this.histogram.record(Math.max(1, Math.round(ms * 1e6))); // it takes no zero
+    this.histogram.record(Math.max(1, Math.round(ms * 1e6))); // the histogram takes no zero
     this.latest = ms / 1000;
     this.#remember(this.latest);
   }

@@ -12,7 +12,7 @@ export class RareLog {
   constructor(log, clock = () => performance.now()) {
     this.log = log;
     this.clock = clock;
-    /** By text and source. The source has few texts. @type {Map<string, {nextMs: number, unsaid: number}>} */
+    /** The kinds of lines by text and source. A source has few texts. @type {Map<string, {nextMs: number, unsaid: number}>} */
     this.kinds = new Map();
   }
 

@@ -12,7 +12,7 @@
 // begin at once. While any worker is overloaded or without the broker, no connection moves.
 
 export const BALANCE_INTERVAL_MS = 1000;
-/** With fewer connections per worker, chance alone makes a skew. */
+/** Chance alone makes a skew among fewer connections per worker. */
 const MIN_MEAN = 100;
 /** Within this time the connections above the aim must shrink by MIN_PROGRESS. */
 const PATIENCE_MS = 60_000;

@@ -43,7 +43,7 @@ export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {
     ...(centrifugo === '' ? [] : [line(`  centrifugo  ${centrifugo}`)]),
     ...(config.hooks === null ? [] : [line(`  hooks       ${config.hooks.path}`)]),
     ...(webhooks === '' ? [] : [line(`  webhooks    ${webhooks}`)]),
-    // It knows only the default address without being told, and it has no token.
+    // The hello script has no token, and knows only the default address.
     ...(hasHello && config.tokens === null
       ? [line(`  try         npm run hello${urls[0] === DEFAULT_URL ? '' : ` -- ${urls[0]}`}`)]
       : []),

@@ -27,9 +27,9 @@ export class CourierProcess {
   #child = null;
   /** @type {Settings|null} */
   #settings = null;
-  /** Of a reload that waits for the exit. @type {Settings|null} */
+  /** The settings of a reload that waits for the exit. @type {Settings|null} */
   #next = null;
-  /** In the aggregate: below the ids of the workers and the primary, and never reused. */
+  /** The id in the aggregate: below those of the workers and the primary, and never reused. */
   #id = 0;
   #bornMs = 0;
   #deaths = 0;
@@ -57,7 +57,7 @@ export class CourierProcess {
     this.queue = queue;
     this.log = log;
     this.restarts = 0;
-    /** Its last report; null without one. @type {Status|null} */
+    /** The last report; null before the first. @type {Status|null} */
     this.status = null;
   }
 
@@ -71,7 +71,7 @@ export class CourierProcess {
 
   /** @param {Settings} settings */
   async reload(settings) {
-    this.#settings = null; // its exit is expected
+    this.#settings = null; // the courier is about to exit
     this.#next = settings;
     await this.#end();
     if (this.#next !== settings) return; // a later call waited for the same exit

@@ -20,7 +20,7 @@ export class Deaths {
     this.log = log;
     /** `crashed` and `hung`: workers that were ready. `start`: workers that were not. */
     this.byCause = { crashed: 0, hung: 0, start: 0 };
-    /** In the last CRASH_LOOP_WINDOW_MS. @type {number[]} */
+    /** Deaths in the last CRASH_LOOP_WINDOW_MS. @type {number[]} */
     this.recentMs = [];
     /** Since a new worker last became ready. */
     this.failedStarts = 0;

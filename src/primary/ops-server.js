@@ -99,7 +99,7 @@ export class OpsServer {
   #request(request, response) {
     const { socket } = request;
     const place = this.#sockets.get(socket);
-    if (place === undefined) return; // it has been closed
+    if (place === undefined) return; // the socket has been closed
     // Behind a request without an answer. A read has room for thousands of them.
     if (response.socket === null) return this.#discard(socket, 'pipelined');
     this.#crowd.delete(socket, place.group);

@@ -28,7 +28,7 @@ import { Supervisor } from './supervisor.js';
 const CLOSE_TIMEOUT_MS = 1000;
 /** What a drain and a reconnect take in addition to FANFARE_RECONNECT_WINDOW_MS. */
 const RETURN_MS = 5000;
-/** In the aggregate. Workers have ids above it, couriers below. */
+/** The primary's id in the aggregate. Workers have ids above it, couriers below. */
 const PRIMARY_ID = 0;
 /** The kernel does not tell a process that its parent has exited. */
 const PARENT_CHECK_MS = 500;
@@ -72,7 +72,7 @@ class Primary {
   #courier;
   /** @type {Awaited<ReturnType<typeof openRecorder>>|undefined} */
   #recorder;
-  /** As loaded last: the new workers of a reload use it before the reload ends. */
+  /** The settings loaded last: the new workers of a reload use them before the reload ends. */
   #webhooks = /** @type {Config['webhooks']} */ (null);
   #aggregate = new Aggregate();
   #sampled = { aggregate: new Aggregate(), names: CONSOLE_METRICS };
@@ -233,7 +233,7 @@ class Primary {
     if (this.parts.isHungUp()) this.#supervisor.reload();
   }
 
-  /** Its code is loaded only if there are endpoints. @param {Settings} settings */
+  /** Loads the courier's code only if there are endpoints. @param {Settings} settings */
   async #replaceCourier(settings) {
     if (this.#courier === undefined && !settings.config.webhooks?.hasEndpoints) return;
     const { CourierProcess } = await import('./courier-process.js');

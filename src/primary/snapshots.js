@@ -88,7 +88,7 @@ export class Snapshots {
     this.#answer(one.id);
   }
 
-  /** Its counts go to the departed workers after its last message. @param {WorkerProcess} one */
+  /** Adds the worker's counts to those of departed workers after its last message. @param {WorkerProcess} one */
   depart(one) {
     const { worker, id } = one;
     this.#answer(id);

@@ -154,7 +154,7 @@ export class Supervisor {
     for (const one of this.processes.values()) if (one.pid === pid) this.#killHung(one, why);
   }
 
-  /** By slot: 1 if the worker answered the last scrape, else 0. */
+  /** 1 for each slot whose worker answered the last scrape, else 0. */
   workersUp() {
     /** @type {Record<string, number>} */
     const up = {};
@@ -264,7 +264,7 @@ export class Supervisor {
         this.successors[slot] = one;
         this.#cancelReplacement(slot);
       }
-      // Its exit aborts the reload and is no death.
+      // The worker's exit aborts the reload and is no death.
       one?.allowExit(true);
       if (!(await one?.started)) return this.#dismissSuccessors(slot);
     }
@@ -296,7 +296,7 @@ export class Supervisor {
       this.slots[slot] = one;
       if (before === undefined) continue;
       if (before.state === 'starting') {
-        // It has no clients yet, and cannot hear `retire`, so it would accept some later.
+        // A starting worker has no clients, and cannot hear `retire`: it would accept some later.
         before.end();
         continue;
       }
@@ -336,7 +336,7 @@ export class Supervisor {
     const endMs = performance.now() + shutdownTimeoutMs;
     for (const slot of [...this.replacements.keys()]) this.#cancelReplacement(slot);
     for (const one of this.processes.values()) one.send({ type: 'unready' });
-    // Without clients there is no load balancer to wait for.
+    // A server without ready workers has no load balancer to wait for.
     const serves = [...this.processes.values()].some((one) => one.state === 'ready');
     if (serves && !isByHand) await delay(Math.min(drainDelayMs, shutdownTimeoutMs / 2));
     this.observer.onDrain?.(reconnectWindowMs);
@@ -396,7 +396,7 @@ export class Supervisor {
         one.beats(message);
         break;
       case 'loaded':
-        // Not right after the fork: a message that arrives while the worker's modules load is lost.
+        // A message right after the fork would arrive while the worker's modules load, and be lost.
         one.start(this.relayPath);
         break;
       case 'ready':
@@ -530,7 +530,7 @@ export class Supervisor {
     return loads;
   }
 
-  /** For requests of the console. Ready workers take turns, except silent ones, which may hang. */
+  /** The worker for a request of the console. Ready ones take turns, except silent ones. */
   nextReady() {
     const { slots } = this;
     const now = performance.now();

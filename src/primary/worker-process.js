@@ -14,7 +14,7 @@ import { heapOfWorker, readPart } from '../config/system-memory.js';
 const MAX_BUSY_TIMEOUTS = 6;
 /** Above this many unanswered requests for metrics, no more are sent: bounds the IPC queue. */
 const MAX_UNANSWERED = 4;
-/** With an older heartbeat, a worker's numbers may be wrong: it is not steady. */
+/** A worker with an older heartbeat is not steady: its numbers may be wrong. */
 const MAX_BEAT_AGE_MS = 3000;
 /** Between the end of a worker's drain and its SIGKILL. */
 export const KILL_AFTER_MS = 1000;
@@ -37,7 +37,7 @@ export class WorkerProcess {
     this.slot = slot;
     /** @type {'starting'|'ready'|'draining'|'gone'} */
     this.state = 'starting';
-    /** Its exit is no death: it drains, or a reload has not adopted it yet. */
+    /** Is an exit no death? True if the worker drains, or a reload has not adopted it yet. */
     this.mayExit = false;
     this.isHung = false;
     /** Why it failed or was killed, for the log. */
@@ -46,7 +46,7 @@ export class WorkerProcess {
     this.isInvalidSetting = false;
     this.heardMs = performance.now();
     this.isBusy = false;
-    /** Its system calls, counted while it is silent. @type {number|null} */
+    /** The worker's system calls, counted while it is silent. @type {number|null} */
     this.calls = null;
     /** When that number last grew. */
     this.calledMs = 0;
@@ -81,7 +81,7 @@ export class WorkerProcess {
     if (this.worker.isConnected()) this.worker.send(message, undefined, () => {});
   }
 
-  /** It accepts messages now. @param {string} relayPath */
+  /** Starts a worker that has begun to read messages. @param {string} relayPath */
   start(relayPath) {
     const { slot, certificate, config } = this;
     this.send({ type: 'start', slot, relayPath, certificate, config });

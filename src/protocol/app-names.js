@@ -26,7 +26,7 @@ export function roomPrefixOf({ id, isShared }) {
   return isShared ? '' : `~${id}:`;
 }
 
-/** For tokens, limits and the API. @param {Pick<NamedApp, 'id'>} app @param {string} user */
+/** The user's name for tokens, limits and the API. @param {Pick<NamedApp, 'id'>} app @param {string} user */
 export function sessionUserOf({ id }, user) {
   return `~${id}:${user}`;
 }

@@ -153,7 +153,7 @@ export const ERRORS = Object.freeze({
  *   ErrorCode
  */
 
-/** Of the HTTP API. @type {Readonly<Record<ApiErrorCode, Row & {client: string}>>} */
+/** Errors of the HTTP API. @type {Readonly<Record<ApiErrorCode, Row & {client: string}>>} */
 // biome-ignore format: as above
 export const API_ERRORS = Object.freeze({
   INVALID_REQUEST: { status: 400, message: 'The path, the query or a header is not valid.',

@@ -9,7 +9,7 @@
 
 import { isRemoval, keyBytes, keyTextOf } from './publication.js';
 
-/** From this number on, superseded entries are removed when they are the majority. */
+/** Superseded entries are removed when they are the majority, if there are at least this many. */
 const MIN_STALE = 64;
 /** Memory of an entry beside its bytes: an object, its places, a Buffer with a store of its own. */
 const ENTRY_OVERHEAD_BYTES = 512;
@@ -36,7 +36,7 @@ export class CompactedLog {
     this.tombstones = [];
     this.tombstoneCount = 0;
     this.tombstoneBytes = 0;
-    /** Of the keys, without the tombstones. */
+    /** The bytes of the keys, without the tombstones. */
     this.liveBytes = 0;
     this.floor = 0;
   }

@@ -108,7 +108,7 @@ export function textEvent(text, id = '') {
  */
 export function endWithId(events, id) {
   if (events.length === 0) return events;
-  const end = events.length - 1; // in place of the empty line
+  const end = events.length - 1; // the copy has the id where the empty line was
   const copy = Buffer.allocUnsafe(end + id.length + 6);
   events.copy(copy, 0, 0, end);
   copy.write(`id: ${id}\n\n`, end, 'latin1');

@@ -12,7 +12,7 @@ const LENGTH = 22;
 export function fingerprintOf(publication) {
   const payload = isClaim(publication) ? contentOf(publication) : payloadOf(publication);
   const hash = createHash('sha256').update(payload);
-  // In a room with state, the value of another key is another message.
+  // The same value of another key is another message.
   if (hasKey(publication)) hash.update('\0').update(keyTextOf(publication));
   return hash.digest('base64url').slice(0, LENGTH);
 }

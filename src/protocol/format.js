@@ -16,9 +16,9 @@ export const FORMAT = Object.freeze({
   /** WebSocket frames of doors/pusher/ */ PUSHER: 4,
   /** WebSocket frames of doors/centrifugo/: JSON */ CENTRIFUGO_JSON: 5,
   /** the same: protobuf */ CENTRIFUGO_PROTOBUF: 6,
-  /** its streams: lines of JSON */ CENTRIFUGO_LINES: 7,
-  /** its streams: server-sent events */ CENTRIFUGO_EVENTS: 8,
-  /** its streams: protobuf */ CENTRIFUGO_DELIMITED: 9,
+  /** streams of Centrifugo clients: lines of JSON */ CENTRIFUGO_LINES: 7,
+  /** streams of Centrifugo clients: server-sent events */ CENTRIFUGO_EVENTS: 8,
+  /** streams of Centrifugo clients: protobuf */ CENTRIFUGO_DELIMITED: 9,
   /** publications inside one of its replies: JSON */ CENTRIFUGO_JSON_LIST: 10,
   /** the same: protobuf */ CENTRIFUGO_PROTOBUF_LIST: 11,
 });
@@ -71,7 +71,7 @@ const FRAMES = Object.freeze({
   encodeNotice: textFrame,
 });
 
-/** By the numbers of FORMAT. @type {Format[]} */
+/** Formats by the numbers of FORMAT. @type {Format[]} */
 const ROWS = [];
 ROWS[FORMAT.FRAMES] = FRAMES;
 ROWS[FORMAT.DEFLATED] = {

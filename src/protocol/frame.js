@@ -181,7 +181,7 @@ export function textBytes(prefix, publication) {
 
 /** @param {Buffer} publication @returns {number} digits of its time */
 function timestampDigits(publication) {
-  // From 2001 until 2286 there are 13 digits, as the first two bytes show: 10^12 is 0x00e8d4a51000,
+  // Times of 2001 to 2286 have 13 digits, as the first two bytes show: 10^12 is 0x00e8d4a51000,
   // 10^13 is 0x09184e72a000. But a clock may be wrong.
   const first = (publication[1] << 8) | publication[2];
   return first > 0xe8 && first < 0x918 ? 13 : digits(timestampOf(publication));

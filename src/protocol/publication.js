@@ -33,15 +33,15 @@ const HEADER_BYTES = 12;
 // Flags of the kind. Versions that do not know a flag see an unknown kind, and drop the message.
 const EXCEPT = 0x20;
 const CLAIM = 0x10;
-/** Not kept in the room's history (PublishOptions.isTransient). */
+/** The room's history does not keep it (PublishOptions.isTransient). */
 const TRANSIENT = 0x08;
 /** The message of a key, in a room with state. */
 const KEY = 0x80;
 const FLAGS = EXCEPT | CLAIM | TRANSIENT | KEY;
-/** With these, a text follows the sender, and the tag is its length. */
+/** Each of these flags adds a text after the sender, and the tag is its length. */
 const TEXTS = EXCEPT | KEY;
 const MAX_EXCEPT_LENGTH = 64;
-/** In UTF-16 units. */
+/** The longest key, in UTF-16 units. */
 const MAX_KEY_LENGTH = 200;
 /** A unit takes at most three bytes, and an escape is shorter. */
 const MAX_KEY_BYTES = 3 * MAX_KEY_LENGTH;
@@ -55,11 +55,11 @@ export const KIND = Object.freeze({
   MESSAGE: 1,
   BROADCAST: 2,
   PRESENCE: 3,
-  /** for workers, in the room of all connections: a revocation */
+  /** a revocation, to workers in the room of all connections */
   REVOCATION: 4,
-  /** for workers, in the room of all connections: a request of one worker to all */
+  /** a request of one worker to all, in the room of all connections */
   SURVEY: 5,
-  /** for the worker that sent a SURVEY, in a room of its own */
+  /** an answer to the worker that sent a SURVEY, in a room of its own */
   ANSWER: 6,
   // Brokers never carry these two kinds.
   /** a MESSAGE with its position */ POSITIONED: 0x41,
@@ -184,7 +184,7 @@ export function writeKey(publication, target, at) {
   return publication.copy(target, at, start, start + tagOf(publication));
 }
 
-/** As in JSON, without quotes. @param {Buffer} publication with a key */
+/** The key as JSON has it, without quotes. @param {Buffer} publication with a key */
 export function keyTextOf(publication) {
   const start = senderEnd(publication);
   return publication.toString('utf8', start, start + tagOf(publication));
@@ -216,7 +216,7 @@ export function payloadText(publication) {
 }
 
 /**
- * Without sender and time.
+ * A notice between workers, which has no sender and no time.
  * @param {number} kind for workers: REVOCATION, SURVEY or ANSWER @param {string} text JSON
  */
 export function encodeNotice(kind, text) {

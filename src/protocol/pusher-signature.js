@@ -47,7 +47,7 @@ export function channelText(socketId, channel, channelData) {
   return channelData === '' ? `${socketId}:${channel}` : `${socketId}:${channel}:${channelData}`;
 }
 
-/** For signing in. @param {string} socketId @param {string} userData as received */
+/** What an application signs so that a user may sign in. @param {string} socketId @param {string} userData as received */
 export function userText(socketId, userData) {
   return `${socketId}::user::${userData}`;
 }

@@ -4,11 +4,11 @@
 // nine seconds is compared, so a loss that shows no gap is found within ten. Random places avoid
 // bursts.
 
-/** As for the heartbeat and the health, so that their timers fire together. */
+/** The heartbeat and the health have the same tick, so that their timers fire together. */
 const TICK_MS = 250;
 /** Ten seconds. */
 const PLACES = 40;
-/** From proof to comparison, at random in this range. The rest of ten seconds is for the read. */
+/** A comparison follows a proof at random in this range. The read has the rest of ten seconds. */
 const MIN_QUIET_TICKS = 28;
 const MAX_QUIET_TICKS = 37;
 

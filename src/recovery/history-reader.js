@@ -16,7 +16,7 @@ const MAX_WAITING_READS = 1000;
 /** @import { Position } from '../protocol/position.js' */
 
 /**
- * At most one of `since`, `before` and `sinceTimeMs` is given. Without them, the newest messages.
+ * A query has at most one of `since`, `before` and `sinceTimeMs`, or asks for the newest messages.
  * @typedef {object} HistoryQuery
  * @property {number} [limit] messages, within the room's rule
  * @property {Since|null} [since] the oldest messages after it; the newest of all if it has another

@@ -23,7 +23,7 @@ export class ReadQueue {
     this.broker = broker;
     this.counters = counters;
     this.active = 0;
-    /** In their order. @type {Set<WaitingRead>} */
+    /** The line of waiting reads. @type {Set<WaitingRead>} */
     this.waiting = new Set();
     /** @type {Map<object, Set<WaitingRead>>} */
     this.waitingByOwner = new Map();

@@ -35,7 +35,7 @@ export class ReplayBudget {
   constructor({ maxBytes, counters }) {
     this.maxBytes = maxBytes;
     this.counters = counters;
-    /** Not empty, the least recently used first. @type {Set<ReplayBuffer>} */
+    /** Buffers with publications, the least recently used first. @type {Set<ReplayBuffer>} */
     this.used = new Set();
   }
 
@@ -61,10 +61,10 @@ export class ReplayBuffer {
     this.maxCount = maxCount;
     this.maxBytes = maxBytes;
     this.budget = budget;
-    /** Of kind POSITIONED; the first `head` places are empty. @type {Buffer[]} */
+    /** Publications of kind POSITIONED; the first `head` places are empty. @type {Buffer[]} */
     this.entries = [];
     this.head = 0;
-    /** Of the publications. */
+    /** The size of the publications. */
     this.bytes = 0;
     /** The latest one of each format. @type {Replay[]} */
     this.replays = [];

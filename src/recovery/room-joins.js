@@ -241,7 +241,7 @@ export class RoomJoins {
     return true;
   }
 
-  /** In ms since 1970; Infinity if the publication is not here. @param {number} offset */
+  /** When a publication was accepted, in ms since 1970; Infinity if it is not here. @param {number} offset */
   #acceptedMs(offset) {
     const { replayBuffer } = this.stream;
     if (offset < replayBuffer.first || offset >= replayBuffer.next) return Number.POSITIVE_INFINITY;

@@ -13,9 +13,9 @@ import { StepQueue } from './step-queue.js';
 
 /** If this many reads wait, joins open no further room. A room has at most two reads. */
 const MAX_WAITING_READS = 20_000;
-/** For the replay buffers of all rooms. */
+/** The bound of the replay buffers of all rooms. */
 const MAX_REPLAY_BYTES = 64 * 1024 * 1024;
-/** For the copies of all states. Above it, joins open no further room. */
+/** The bound of the copies of all states. Above it, joins open no further room. */
 const MAX_STATE_BYTES = 256 * 1024 * 1024;
 /** Open rooms may grow to this multiple of MAX_STATE_BYTES. Above it, the largest is closed. */
 const STATE_GROWTH = 1.25;
@@ -73,7 +73,7 @@ export class SyncScheduler {
       counters,
       clock,
     };
-    /** By room. @type {Map<string, RoomSync>} */
+    /** Each room's RoomSync. @type {Map<string, RoomSync>} */
     this.syncs = new Map();
   }
 

@@ -65,7 +65,7 @@ export class StateJoins extends RoomJoins {
     };
     try {
       this.delivery.admit(connection, () => request.onJoined(joined), NOTHING, { epoch, offset });
-      // Without a position the client begins with an empty map, so earlier removals do not matter.
+      // Earlier removals do not matter to a client without a position: it begins with an empty map.
       const floor = recovered ? from : room.offset;
       if (connection.isOpen) room.members.sync(connection, { epoch, offset: from }, floor);
     } finally {

@@ -38,7 +38,7 @@ class StateMember extends LaggingMember {
     super(owner, connection, position);
     this.floor = floor;
     this.isSlow = isSlow;
-    /** It gets `synced` when it has the whole state. */
+    /** The member gets `synced` when it has the whole state. */
     this.isSyncing = !isSlow;
   }
 
@@ -116,7 +116,7 @@ export class StateMembers extends LaggingMembers {
   advance(member, end) {
     const { connection, epoch, offset, isSyncing } = member;
     const goal = isSyncing ? this.state.offset : end;
-    // It already has what waits in the outbox.
+    // The member already has what waits in the outbox.
     if (offset > goal) return void this.waiting.add(member);
     const { reached, count, frames } = this.#stepOf(connection.transport.format, member, goal);
     member.moveTo(reached);

@@ -6,7 +6,7 @@ import { unavailable } from './read-queue.js';
 
 /** If this many reads wait, requests are refused. */
 const MAX_WAITING_READS = 1000;
-/** In a page of the broker, which includes tombstones. */
+/** The least number of entries in a page of the broker, which includes tombstones. */
 const MIN_PAGE = 1000;
 const MAX_BYTES = 1_048_576;
 /** If the pages of an answer do not fit together, it is read again. */

@@ -80,7 +80,7 @@ export class StateSync extends RoomSync {
   /** @override @param {HistoryPage} page */
   receive(page) {
     const { epoch, offset, publications, state } = page;
-    if (state === undefined) return; // not a broker's answer for a room with state
+    if (state === undefined) return; // the answer belongs to a room without state
     const { offsets, floor, isWhole } = state;
     if (this.epoch === '' || isWhole) return this.#begin(page, offsets, floor);
     if (epoch !== this.epoch) return;

@@ -58,7 +58,7 @@ export class Handshake {
     this.http = null;
     /** After its last answer: it may send bytes up to this one. */
     this.lastByte = 0;
-    /** As Admission.peerOf has it, until admission. @type {string|null} */
+    /** The address of Admission.peerOf, until admission. @type {string|null} */
     this.address = null;
     /** @type {AdmissionLease|null} */
     this.admitted = null;
@@ -68,7 +68,7 @@ export class Handshake {
     this.refusal = null;
     /** While the socket is idle. @type {Crowd<TrackedSocket>|null} */
     this.crowd = null;
-    /** Its group in the crowd. @type {Group<TrackedSocket>|null} */
+    /** The socket's group in the crowd. @type {Group<TrackedSocket>|null} */
     this.group = null;
   }
 
@@ -76,7 +76,7 @@ export class Handshake {
     this.phase = WAITING;
   }
 
-  /** Its bytes wait for their turn. */
+  /** Lets the socket's bytes wait for their turn. */
   queue() {
     this.phase = IN_LINE;
     this.inLineMs = performance.now();
@@ -225,10 +225,10 @@ export class Upgraded {
     return isFirst;
   }
 
-  /** It is in no crowd. */
+  /** The socket is not counted for any address. */
   leave() {}
 
-  /** It speaks no HTTP. */
+  /** The connection has no requests of HTTP. */
   get http() {
     return null;
   }

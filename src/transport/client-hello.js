@@ -9,7 +9,7 @@ const MAJOR_VERSION = 3;
 // RFC 8446 4: type (1 byte), length (3).
 const MESSAGE_HEADER_BYTES = 4;
 const CLIENT_HELLO = 1;
-/** With more bytes it is complete. Browsers send up to 2 KB, with a post-quantum key. */
+/** A larger message counts as complete. Browsers send up to 2 KB, with a post-quantum key. */
 const MAX_BYTES = 16_384;
 
 /**

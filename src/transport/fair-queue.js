@@ -46,7 +46,7 @@ export class FairQueue {
   size = 0;
   /** The items of each address that has any. @type {Map<string, Fifo<T>>} */
   #byAddress = new Map();
-  /** In turn: the items of an address, or one item without address. @type {Fifo<Fifo<T>|T>} */
+  /** Turns: the items of an address, or one item without address. @type {Fifo<Fifo<T>|T>} */
   #turns = new Fifo();
 
   /** @param {T} item @param {string|null} address null: the item is on its own */

@@ -33,7 +33,7 @@ export class FeedStream extends Duplex {
     return this.socket.remoteAddress;
   }
 
-  /** As of a TLSSocket. */
+  /** Node reads this property of a TLSSocket. */
   get encrypted() {
     return 'encrypted' in this.socket;
   }

@@ -58,14 +58,14 @@ const MAX_UNITS = 2048;
 const WALK_MS = 1;
 /** A read up to this size waits in the line of short reads. */
 const MAX_SHORT_BYTES = 16_384;
-/** For the lines of all connections. A connection whose read exceeds it is closed. */
+/** The bound of the lines of all connections. A connection whose read exceeds it is closed. */
 const MAX_WAITING_BYTES = 67_108_864;
 /** Long reads fill at most this share, so that there is room for the usual short ones. */
 const LONG_SHARE = 0.75;
 /** ws gets at most this many frames or bytes at once; from 16 KB on it would pause the socket. */
 const MAX_RUN_FRAMES = 32;
 const MAX_RUN_BYTES = 16_383;
-/** From this size on, a fragment takes no token. */
+/** Fragments of this size or more take no token. */
 const SMALL_BYTES = 1024;
 /** When the server closes, bytes may still be in flight. After this many it stops reading. */
 const MAX_BYTES_AFTER_CLOSE = 262_144;
@@ -179,7 +179,7 @@ export class FrameReader {
     this.counters = counters;
     this.isShared = isShared;
     this.turn = turn;
-    /** For all reads of a turn, except those in line. */
+    /** The slot of all reads of a turn, except those in line. */
     this.reads = turn.slot('reads');
     // Tests use smaller values.
     this.unitsPerClock = UNITS_PER_CLOCK;
@@ -533,7 +533,7 @@ export class FrameReader {
   }
 
   /**
-   * As `#walk`, for frames that ws handles: counts them, and passes them on in runs.
+   * Does what `#walk` does, for frames that ws handles: counts them, and passes them on in runs.
    * @param {Socket} socket @param {Reading} reading @param {Progress} progress
    * @param {Buffer} bytes @param {number} at @param {boolean} isOwn @returns {number}
    */
@@ -666,7 +666,7 @@ export class FrameReader {
     this.#finish(reading);
     // ws inflates the earlier frames first, then refuses the header.
     if (why === REFUSED && progress?.isDeflated) return;
-    // By then ws has chosen its close code.
+    // The next turn is late enough: ws has chosen its close code by then.
     setImmediate(() => {
       if (websocket.readyState === OPEN) websocket.close(PROTOCOL_ERROR);
     });

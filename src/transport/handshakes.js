@@ -159,7 +159,7 @@ export class Handshakes {
       if (!socket.readable) return void socket.destroy();
       return this.#openStream(handshake.wanted, socket, admitted);
     }
-    // With TLS, a socket and its stream share one Handshake.
+    // A TLS socket and its stream share one Handshake.
     if (!this.isSecure)
       socket[HANDSHAKE] = /** @type {Handshake} */ (
         /** @type {unknown} */ (new Upgraded(handshake.port, admitted))

@@ -9,7 +9,7 @@ import { STATUS_CODES } from './node-http.js';
 /** @typedef {import('../protocol/refusal.js').Answer} Answer */
 /** @import { Streams } from './route.js' */
 
-/** In every answer, so that browsers take none for a page or a script. */
+/** Every answer has this header, so that browsers take none for a page or a script. */
 export const NOSNIFF = Object.freeze(/** @type {const} */ (['X-Content-Type-Options', 'nosniff']));
 
 /**
@@ -50,7 +50,7 @@ function notAllowed(methods) {
   return { status, headers: { ...headers, Allow: methods }, body };
 }
 
-/** For all paths of plain HTTP. @param {IncomingMessage} request @returns {Answer|null} */
+/** The fault of a request, whatever its path. @param {IncomingMessage} request @returns {Answer|null} */
 export function requestFault(request) {
   const fault = headFault(request);
   if (fault !== null) return toHttp(fault);

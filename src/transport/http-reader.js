@@ -35,7 +35,7 @@ const PIECE_BYTES = 512;
  * Node would create its objects, and an Error with a stack when the socket closes.
  */
 const END_OF_HEAD = Buffer.from('\r\n\r\n');
-/** In one read. The second request is the last with an answer; others are empty lines. */
+/** Heads in one read. The second request is the last with an answer; others are empty lines. */
 const MAX_HEADS = 4;
 
 /** @import { Config } from '../config/settings.js' */
@@ -96,7 +96,7 @@ export class HttpReader {
     http.on('request', requested);
     // Only requests whose body is needed get 100 Continue.
     http.on('checkContinue', requested);
-    // Without a listener Node answers 417 itself, past the counters.
+    // Node would answer 417 itself, past the counters, if there were no listener.
     http.on('checkExpectation', requested);
     http.on('upgrade', (request, stream, head) => {
       const socket = this.#accepted(request.socket, stream);
@@ -126,7 +126,7 @@ export class HttpReader {
       plainOnly(config, () => (takesListeners ? shortHandshakeFault() : 'it needs http_listeners')),
     );
     if (this.#connect === null) {
-      // Without listening, the HTTP server does not check for slow requests.
+      // Node's HTTP server checks for slow requests only if it listens.
       http.timeout = REQUEST_TIMEOUT_MS;
       this.acceptor = createAcceptor({ allowHalfOpen: true, noDelay: true });
     } else this.acceptor = http;
@@ -285,7 +285,7 @@ function createHttpServer(config, Request) {
     IncomingMessage: Request,
     maxHeaderSize: MAX_HEADER_BYTES,
     headersTimeout: HEADERS_TIMEOUT_MS,
-    // For uploads. Other bodies have less time (http-api/body.js).
+    // Uploads have this time. Other bodies have less (http-api/body.js).
     requestTimeout:
       config.blobs === null
         ? REQUEST_TIMEOUT_MS

@@ -219,7 +219,7 @@ export class HttpServer {
     });
   }
 
-  /** For new connections. Open ones stay. @param {Certificate} certificate */
+  /** Uses the certificate for new connections. Open ones stay. @param {Certificate} certificate */
   replaceCertificate(certificate) {
     this.secure?.replaceCertificate(certificate);
   }
@@ -359,7 +359,7 @@ export class HttpServer {
       this.reader.begin(socket, socket.read());
     }
     if (handshake.phase !== IN_LINE || socket.destroyed) return;
-    this.#awaitClient(socket); // for the rest of the request
+    this.#awaitClient(socket); // the rest of the request follows
   }
 
   /** @param {TrackedSocket} socket in no crowd */
@@ -389,7 +389,7 @@ export class HttpServer {
   #readClientHello(socket) {
     const handshake = socket[HANDSHAKE];
     const bytes = /** @type {Buffer|null} */ (socket.read());
-    if (bytes === null) return void socket.destroy(); // it has ended
+    if (bytes === null) return void socket.destroy(); // the socket has ended
     const { ahead } = handshake;
     handshake.keep(ahead.length === 0 ? bytes : Buffer.concat([ahead, bytes]));
     switch (readClientHello(handshake.ahead)) {
@@ -418,7 +418,7 @@ export class HttpServer {
       socket.destroy();
       return false;
     }
-    this.#awaitClient(socket); // for its answer
+    this.#awaitClient(socket); // the client answers
     socket.unshift(handshake.ahead); // TLS reads it
     handshake.keep(NOTHING);
     return true;
@@ -524,7 +524,7 @@ export class HttpServer {
       },
     );
     if (handshake.phase !== SERVED) return; // #begin lets it wait
-    // It spoke plain HTTP before, so the handshake's time begins now.
+    // The socket spoke plain HTTP before, so the handshake's time begins now.
     this.#idle.leave(socket);
     this.#awaitClient(socket);
     if (!this.#waiting.has(socket)) this.#waiting.add(socket);
@@ -537,7 +537,7 @@ export class HttpServer {
   #upgrade(request, route, socket, head) {
     if (socket[HANDSHAKE].phase === CLOSED) {
       takeOver(socket);
-      socket.resume(); // it has been answered
+      socket.resume(); // the request has been answered
       return;
     }
     if (socket.destroyed || this.#isOvertaking(socket)) return;

@@ -105,7 +105,7 @@ export class IdleSockets {
   /** Closes the socket whose loss matters least. @returns {boolean} false: none */
   makeRoom() {
     for (const socket of this.answers) {
-      discard(socket); // it has its last answer
+      discard(socket); // the peer has its last answer
       return true;
     }
     const crowd = this.#plain.largest > this.#silent.largest ? this.#plain : this.#silent;

@@ -131,7 +131,7 @@ export class LastAnswers {
 
   /** Sends the last answer of a socket. @param {TrackedSocket} socket @param {string} text */
   answer(socket, text) {
-    if (socket[HANDSHAKE].needsTls) return discard(socket); // it could not read the answer
+    if (socket[HANDSHAKE].needsTls) return discard(socket); // the peer could not read the answer
     takeOver(socket);
     this.onAnswer(socket);
     if (socket.destroyed) {

@@ -56,7 +56,7 @@ export class SecureSockets {
     counters.tls.expiresMs = certificate.expiresMs;
   }
 
-  /** For new handshakes. @param {Certificate} certificate */
+  /** Uses the certificate for new handshakes. @param {Certificate} certificate */
   replaceCertificate(certificate) {
     this.server.setSecureContext(contextOptions(certificate));
     this.counters.tls.expiresMs = certificate.expiresMs;

@@ -95,9 +95,9 @@ export class ServerWebSocket {
     this.usualPendingBytes = 'encrypted' in socket ? TLS_PENDING_BYTES : 0;
     /** Null until the peer pings. @type {{second: number, sent: number, unsent: number}|null} */
     this.pongs = null;
-    /** Without ws: is reading paused? */
+    /** Is reading paused? (for a connection without ws) */
     this.isHalted = false;
-    /** Without ws: has the peer or the server ended the connection? */
+    /** Has the peer or the server ended the connection? (for a connection without ws) */
     this.isEnded = false;
   }
 
@@ -124,7 +124,7 @@ export class ServerWebSocket {
     return true;
   }
 
-  /** Without ws: the peer has ended without a close frame. */
+  /** The peer of a connection without ws has ended it without a close frame. */
   ended() {
     this.isEnded = true;
     this.socket.end();
@@ -146,13 +146,13 @@ export class ServerWebSocket {
     return pendingBytesOf(this);
   }
 
-  /** As in ws. @returns {number} */
+  /** The state, as ws numbers it. @returns {number} */
   get readyState() {
     if (this.ws !== null) return this.ws.readyState;
     return this.isEnded ? WebSocket.CLOSING : WebSocket.OPEN;
   }
 
-  /** As negotiated; '' if none. @returns {string} */
+  /** The extensions, as negotiated; '' if none. @returns {string} */
   get extensions() {
     return this.ws === null ? '' : this.ws.extensions;
   }

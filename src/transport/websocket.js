@@ -30,7 +30,7 @@ const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 const PROTOCOLS = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:, ?[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*$/;
 const NOTHING = Buffer.alloc(0);
 
-/** By fault of the reader. @type {Readonly<Record<import('./frame-reader.js').Fault, import('../protocol/codes.js').Close>>} */
+/** The close for each fault of the reader. @type {Readonly<Record<import('./frame-reader.js').Fault, import('../protocol/codes.js').Close>>} */
 const CLOSE_OF = Object.freeze({
   flood: CLOSES.POLICY,
   unfinished: CLOSES.CLIENT_TIMEOUT,
@@ -38,7 +38,7 @@ const CLOSE_OF = Object.freeze({
 });
 
 /**
- * Without context takeover a connection needs 118 KB less, and all receivers share one compressed
+ * A connection without context takeover needs 118 KB less, and all receivers share one compressed
  * frame. ws inflates incoming messages; protocol/deflate.js compresses outgoing frames.
  */
 const DEFLATE = {
@@ -98,7 +98,7 @@ export class WebSockets {
     );
     this.openingDoor = door;
     this.server = new WebSocketServer(serverOptions(config, this));
-    /** For fast/lazy-ws.js. @type {object} */
+    /** The options of ws, for fast/lazy-ws.js. @type {object} */
     this.wsOptions = this.server.options;
     this.negotiates = config.compression === 'on';
     this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);

@@ -55,7 +55,7 @@ export class WorkerAuth {
       counters,
       apps: config.pusher?.byId,
       rareLog: this.rareLog,
-      // On a terminal the client's developer is the server's.
+      // Clients hear reasons on a terminal: their developer is the server's.
       tellsWhy: settings.reasons === 'on' || (settings.reasons === 'auto' && isatty(1)),
       log,
     });
@@ -103,7 +103,7 @@ export class WorkerAuth {
   }
 
   /**
-   * On every server: see RevocationLog.
+   * Revokes on every server: see RevocationLog.
    * @param {Parameters<RevocationLog['revoke']>[0]} target
    * @returns {Promise<{keptUntilMs: number|null}|null>} ms since 1970, null: it has no end
    */

@@ -69,14 +69,14 @@ export class Delivery {
     this.rareLog = new RareLog(log);
     this.backend = backend;
     this.blobs = blobs?.uploads ?? null;
-    /** For rooms with history or state. @type {import('../backend/broker.js').HistoryOf} */
+    /** The rule of a room with history or state. @type {import('../backend/broker.js').HistoryOf} */
     this.streamOf = (room) => historyRules.of(room);
-    /** For rooms with state. @type {import('../backend/broker.js').HistoryOf} */
+    /** The rule of a room with state. @type {import('../backend/broker.js').HistoryOf} */
     this.stateOf = (room) => {
       const rule = historyRules.of(room);
       return rule?.state === undefined ? null : rule;
     };
-    /** For rooms with history. @type {import('../backend/broker.js').HistoryOf} */
+    /** The rule of a room with history. @type {import('../backend/broker.js').HistoryOf} */
     this.historyOf = (room) => {
       const rule = historyRules.of(room);
       return rule?.state === undefined ? rule : null;

@@ -65,7 +65,7 @@ export class Entry {
     this.lobby = authentication?.lobby ?? null;
     /** Connections with a user, and those that have signed in through another door. */
     this.userSessions = authentication?.sessions ?? createSessions(basics, backend.edges);
-    /** Of users whom a hook names, or who sign in through another door. */
+    /** Limits the connections of users that a hook named or that signed in through another door. */
     this.userPlaces = new UserPlaces({
       config,
       places: addresses,
@@ -154,7 +154,7 @@ export class Entry {
   }
 }
 
-/** Without tokens there are no revocations. @param {Basics} basics @param {UserEdges|null} edges */
+/** A worker needs sessions only if it has tokens, as others are not revoked. @param {Basics} basics @param {UserEdges|null} edges */
 function createSessions({ counters, closeAll }, edges) {
   const revocations = { isRevoked: () => false };
   return new Sessions({ revocations, counters: counters.auth, edges, closeAll });

@@ -361,7 +361,7 @@ export class FirstRooms {
   /** @param {number} limit above 0 */
   constructor(limit) {
     this.limit = limit;
-    /** At most twice the limit. @type {Map<string, number>} */
+    /** Counts of rooms, at most twice the limit. @type {Map<string, number>} */
     this.rooms = new Map();
     /** Rooms above this name are not among the first; empty if no room was dropped. */
     this.bound = '';
@@ -393,7 +393,7 @@ export class TopRooms {
   constructor(by, limit) {
     this.column = by === 'connections' ? 1 : 2;
     this.limit = limit;
-    /** At most twice the limit. @type {Map<string, TopRoom>} */
+    /** Candidates, at most twice the limit. @type {Map<string, TopRoom>} */
     this.rooms = new Map();
     /** Rooms with less are not among the first; -1: no room was dropped. */
     this.bound = -1;

@@ -28,7 +28,7 @@ export const MAX_REASON_BYTES = 123;
 const MAX_TEXT_LENGTH = 256;
 const NAME = /^[\w-]{16}$/;
 const SESSION = /^[\w-]{22}$/;
-/** Of the messages of one `deliver`, in base64: 64 KB and a frame around them. */
+/** The messages of one `deliver` in base64: 64 KB and a frame around them. */
 const MAX_MESSAGES_LENGTH = 96 * 1024;
 /** Rooms of any door: those of other doors than the native one begin with `~`, and are longer. */
 const ROOM_NAME = /^~?[A-Za-z0-9_.:@/~-]{1,512}$/;

@@ -191,7 +191,7 @@ export class Fleet {
     try {
       await broker.history(room, { after: 0, limit: 0, endedEpoch: epoch });
     } catch (error) {
-      // For a read the broker reports that nothing has happened. This one has an effect.
+      // The error of a failed read says that nothing has happened. This call has an effect.
       throw new BrokerError('OUTCOME_UNKNOWN', 'the broker has not answered', { cause: error });
     }
     await this.#act('forget', { room, epoch });
@@ -204,7 +204,7 @@ export class Fleet {
    * @returns {Promise<{users: string[], isPartial: boolean}>} in the order of `users`
    */
   async online(users) {
-    // Without tokens no edges of users are recorded.
+    // Edges of users are recorded only if there are tokens.
     const occupancy = this.member.sessions === null ? null : this.occupancy;
     const isKnown = (/** @type {string} */ user) => occupancy?.coversUser(user) ?? false;
     const known = users.filter(isKnown);

@@ -80,6 +80,6 @@ function descriptorLimit() {
       parseOpenFiles(readFileSync('/proc/self/limits', 'utf8'))?.soft ?? Number.POSITIVE_INFINITY
     );
   } catch {
-    return Number.POSITIVE_INFINITY; // not Linux
+    return Number.POSITIVE_INFINITY; // only Linux has this file
   }
 }

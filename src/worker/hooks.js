@@ -54,7 +54,7 @@ class WorkerHooks {
       hub,
     });
     if (this.namesUsers) authentication?.confirmBy(this.entrance.confirm.bind(this.entrance));
-    /** For streams; null if there is no onJoin. */
+    /** Asks for streams; null if there is no onJoin. */
     this.askJoins = this.hooks.has('onJoin') ? this.entrance.askJoins.bind(this.entrance) : null;
   }
 

@@ -32,7 +32,7 @@ export function runWorker(config, log, start) {
   process.on('disconnect', () => one.processOnDisconnect());
   // A message to a primary that has just been killed fails with EPIPE. `disconnect` follows.
   cluster.worker?.on('error', (error) => log.debug({ err: error }, 'IPC channel error'));
-  // Without this listener Node ends a worker at once when it loses its primary, and its clients see
+  // Node would end a worker at once when it loses its primary, and its clients would see
   // 1006.
   if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
   process.on('uncaughtException', (error) => one.crash(error));

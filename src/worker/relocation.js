@@ -12,7 +12,7 @@ import { CLOSES } from '../protocol/codes.js';
 
 /** Time between the notice and the close: a round trip of most clients. */
 const GRACE_MS = 500;
-/** At most this many connections are closed in GRACE_MS. */
+/** The most connections that are closed in GRACE_MS. */
 export const MAX_PENDING = 500;
 /** When clients return: soon, because the server is healthy. */
 const RECONNECT_MS = { min: 100, max: 1000 };
@@ -47,7 +47,7 @@ export class Relocations {
     this.pending.clear();
   }
 
-  /** At its maximum age. @param {Connection} connection @param {number} [nowMs] */
+  /** Closes a connection at its maximum age. @param {Connection} connection @param {number} [nowMs] */
   expire(connection, nowMs = performance.now()) {
     if (this.isSteady()) this.#announce(connection, 'age', nowMs);
   }

@@ -22,7 +22,7 @@ import { Fifo } from '../transport/fair-queue.js';
  * @property {number} [maxItems]
  */
 
-/** In the order in which a turn runs the slots. */
+/** The slots, in the order in which a turn runs them. */
 export const SHARES = Object.freeze(
   /** @satisfies {Record<SlotName, Share>} */ ({
     reads: { ms: 8 },
@@ -43,7 +43,7 @@ export const SHARES = Object.freeze(
   }),
 );
 
-/** For all slots in one turn. */
+/** The time of all slots in one turn. */
 export const TOTAL_MS = 32;
 
 export class Turn {
@@ -52,7 +52,7 @@ export class Turn {
   #awake = 0;
   /** When the last turn ended with work left; Infinity: it left none. */
   #yieldedMs = Number.POSITIVE_INFINITY;
-  /** In the order of SHARES. @type {Slot[]} */
+  /** The slots in the order of SHARES. @type {Slot[]} */
   #slots = [];
   /** @type {() => void} */
   #sendPublications = () => {};

@@ -52,7 +52,7 @@ export async function createWorker({ config, log, phase, relayPath, ...place }) 
 export class Worker {
   /** @type {NodeJS.Timeout[]} */
   #timers = [];
-  /** For requests of the console. @type {Promise<import('./operator.js').Operator>|null} */
+  /** Carries out requests of the console. @type {Promise<import('./operator.js').Operator>|null} */
   #operator = null;
 
   /**
@@ -88,7 +88,7 @@ export class Worker {
     this.relocations = new Relocations({ hub, isSteady, counters });
     const { lobby } = entry;
     this.excess = new ExcessConnections({ hub, lobby, surveys, closeAll, counters });
-    /** For the HTTP APIs and the console. */
+    /** What the HTTP APIs and the console call. */
     this.services = {
       config,
       broker: delivery.backend.broker,
@@ -189,7 +189,7 @@ export class Worker {
     });
   }
 
-  /** For new handshakes. @param {Certificate} certificate */
+  /** Uses the certificate for new handshakes. @param {Certificate} certificate */
   replaceCertificate(certificate) {
     this.doors.http.replaceCertificate(certificate);
     this.basics.log.debug({ expires: new Date(certificate.expiresMs) }, 'new TLS certificate');

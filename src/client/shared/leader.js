@@ -49,7 +49,7 @@ export class Leader {
   #controller = new AbortController();
   /** @type {Map<string, SharedRoom>} */
   #rooms = new Map();
-  /** By command id. @type {Map<number, (reply: Message) => void>} */
+  /** Replies by command id. @type {Map<number, (reply: Message) => void>} */
   #replies = new Map();
   #lastId = 0;
   /** @type {StateDetail} */

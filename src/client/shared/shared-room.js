@@ -58,7 +58,7 @@ export class SharedRoom {
   #waiting = [];
   #isJoining = false;
   #isJoined = false;
-  /** Of the last message passed on; undefined in a plain room. @type {Position|undefined} */
+  /** The position of the last message passed on; undefined in a plain room. @type {Position|undefined} */
   #position;
   /** Offset of the newest known message. */
   #newest = 0;
@@ -132,7 +132,7 @@ export class SharedRoom {
       this.#port.push([tab], [{ ...reply, id }]);
       const member = this.#members.get(tab);
       if (!member) return;
-      // In a plain room the `ack` has no position: `#isOwn` compares payloads.
+      // The `ack` of a plain room has no position: `#isOwn` compares payloads.
       if (reply.error || reply.epoch) member.unechoed.delete(id);
       else if (member.unechoed.size > MAX_AWAITED)
         member.unechoed.delete(member.unechoed.keys().next().value);
@@ -232,7 +232,7 @@ export class SharedRoom {
       if (!this.#members.size) return;
       this.#isJoining = false;
       if (reply.error === 'ALREADY_JOINED') {
-        // By the token's `autojoin`, which has no `since`.
+        // The token's `autojoin` has joined, which has no `since`.
         this.#port.leave();
         this.#enter(wish);
       } else if (reply.error) this.#refused(reply);

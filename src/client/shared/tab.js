@@ -39,7 +39,7 @@ export class Tab {
   /** Is the leader of this term believed to be alive? */
   #isFollowing = false;
   #isAttached = false;
-  /** Of each room's last message. @type {Map<string, import('../wire.js').Position>} */
+  /** The position of each room's last message. @type {Map<string, import('../wire.js').Position>} */
   #positions = new Map();
   #lookedAtMs = 0;
   /** When the unanswered ping was sent to the leader; 0: it has answered. */

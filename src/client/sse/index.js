@@ -45,7 +45,7 @@ const FIRST_FINAL_CODE = 4500;
  */
 
 /**
- * As in ../fanfare.js.
+ * The events of ../fanfare.js that a stream has.
  * @typedef {{
  *   state: [state: State, detail: StateDetail],
  *   broadcast: [payload: any],

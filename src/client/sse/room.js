@@ -19,7 +19,7 @@ const RELOAD_MS = 10_000;
 /** @typedef {Pick<import('../room.js').JoinOptions, 'since'|'recoverFailed'>} JoinOptions */
 
 /**
- * As in ../room.js.
+ * The events of ../room.js that a stream has.
  * @template Payload
  * @typedef {{
  *   message: [payload: Payload, meta: Meta],
@@ -114,7 +114,7 @@ export class Room extends Emitter {
       this.#isContinuing = true;
       if (!isContinuing) this.since = this.position = position;
       this.emit(type, { recovered, position });
-      // In a room with history, `resync` follows if messages are missing.
+      // `resync` follows if messages of a room with history are missing.
       if (isContinuing && !epoch) this.#load(0);
     } else if (type === 'resync') {
       this.since = position;

@@ -49,7 +49,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
 /** @typedef {{user: string}|{room: string}|{address: string}|{connectionId: string}} ConnectionTarget */
 /** A row of a list, as a worker writes it. @typedef {{user?: string, app?: string, address: string, rooms: readonly string[], roomCount: number}} SeenConnection */
 
-/** Of a user's connections: `only` one, or all but some. @typedef {{user: string, only?: string|null, except?: readonly string[]}} Whom */
+/** Connections of a user: `only` one, or all but some. @typedef {{user: string, only?: string|null, except?: readonly string[]}} Whom */
 /** @typedef {{server: string, version: string, slot: number, pid: number, state: string, connections: number, rooms: number, lagMs: number, memoryBytes: number, uptimeS: number}} SeenWorker */
 
 /**
@@ -96,7 +96,7 @@ const MAX_NAME = 64;
 export class Call {
   /** @type {RouteName} */
   route = 'unknown';
-  /** Of the path. @type {Readonly<Record<string, string>>} */
+  /** Parameters of the path. @type {Readonly<Record<string, string>>} */
   params = {};
   /** @type {Buffer} */
   body = NOTHING;
@@ -178,7 +178,7 @@ export class Call {
     this.subject = { ...this.params, ...fields };
   }
 
-  /** From the key's rate. @param {number} units @throws {ApiFault} RATE_LIMIT_EXCEEDED */
+  /** Takes units from the key's rate. @param {number} units @throws {ApiFault} RATE_LIMIT_EXCEEDED */
   charge(units) {
     if (units <= 0) return;
     const { take, counters, overText } = this.meters;

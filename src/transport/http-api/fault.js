@@ -72,7 +72,7 @@ export function unknownText(kind, name, known) {
   return `Unknown ${kind} ${name}.${hint}`;
 }
 
-/** For other doors: without the header that says how to authenticate here. @param {ApiFault} fault */
+/** The status for other doors, which lack the header that says how to authenticate here. @param {ApiFault} fault */
 export function statusOf(fault) {
   const { status, headers: all } = toHttp(fault);
   const { 'WWW-Authenticate': _, ...headers } = all;

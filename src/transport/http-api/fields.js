@@ -19,7 +19,7 @@ const MAX_LISTED = 1000;
 export const MAX_LIMIT = 1000;
 const NUMBER = /^\d{1,16}$/;
 const MAX_FIELD_NAME = 64;
-/** As in tokens. */
+/** Tokens have the same bound. */
 const MAX_TOKEN_ID_LENGTH = 256;
 /** The last second of the year 9999. */
 const MAX_SECONDS = 253_402_300_799;
@@ -70,7 +70,7 @@ export const user = textReader(A_USER, isUser);
 export const users = listReader(`a list of 1 to 1,000 different users; ${A_USER}`, isUser);
 export const connectionId = textReader(A_CONNECTION, isConnectionId);
 export const idempotencyKey = textReader(A_KEY, isIdempotencyKey);
-/** Of a message in a room with state. */
+/** The key of a message in a room with state. */
 export const stateKey = textReader(A_STATE_KEY, isStateKey);
 /** The `jti` of a token. */
 export const tokenId = textReader(
@@ -116,7 +116,7 @@ function listReader(rule, fits) {
 }
 
 /**
- * For doors whose SDKs write null for what is absent.
+ * A field that may be null, for doors whose SDKs write null for what is absent.
  * @param {string} rule @param {(value: unknown) => boolean} fits @returns {Reader}
  */
 export function nullable(rule, fits) {

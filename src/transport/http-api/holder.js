@@ -1,7 +1,7 @@
 // holder.js: who makes requests to an HTTP API: an API key, or an app. Its requests share limits.
 
 export class Holder {
-  /** For the log. */
+  /** The name in the log. */
   name = '';
   /** The app that its requests are about; null: none. @type {{id: string}|null} */
   app = null;

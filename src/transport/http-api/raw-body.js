@@ -51,7 +51,7 @@ export function rawBody(request, flow) {
     if (!body.push(part)) flow.pause();
   };
   const requestOnEnd = () => {
-    request.off('close', requestOnClose); // it follows in any case
+    request.off('close', requestOnClose); // `close` follows in any case
     body.push(null);
   };
   const requestOnClose = () => void body.destroy(new ClientGone());

@@ -30,7 +30,7 @@ export class Requests {
     this.phase = phase;
     this.take = take;
     this.counters = counters;
-    /** Of all APIs of the worker. */
+    /** The most requests of all APIs of the worker. */
     this.maxRequests = config.apiMaxRequests;
     this.maxRequestsPerHolder = holders > 1 ? Math.ceil(this.maxRequests / 2) : this.maxRequests;
     this.maxBodyBytes = config.apiMaxBodyBytes;
