@@ -64,12 +64,12 @@ class Bench {
   }
 
   async start() {
-    const { RelayClient } = await load(this.folder, 'relay-client.js');
+    const { RelayLink } = await load(this.folder, 'relay-link.js');
     const { EmbeddedBroker } = await load(this.folder, 'broker.js');
     this.child = fork(fileURLToPath(import.meta.url), ['serve', this.folder]);
     const [path] = await once(this.child, 'message');
     for (let i = 0; i < WORKERS; i++) {
-      const link = new RelayClient({ path, log });
+      const link = new RelayLink({ path, log });
       await link.open();
       const broker = new EmbeddedBroker({ link, roomLingerMs: 0, historyOf });
       await broker.start({ onPublication: () => this.arrived++, onState() {} });

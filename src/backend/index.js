@@ -3,7 +3,7 @@
 // A further backend needs a folder with an index.js (backend.js is the contract), a line in
 // BACKENDS, and its settings.
 
-import { RelayClient } from './embedded/relay-client.js';
+import { RelayLink } from './embedded/relay-link.js';
 import { WorkerPlaces } from './embedded/worker-places.js';
 
 /** @import { Config } from '../config/settings.js' */
@@ -83,7 +83,7 @@ export async function createBackend({ relayPath, ...parts }) {
   const choice = /** @type {Choice} */ (BACKENDS.find(({ isChosen }) => isChosen(parts.config)));
   const { webhooks, roomLingerMs: lingerMs } = parts.config;
   const create = await choice.load(webhooks !== null);
-  const machine = new WorkerPlaces(new RelayClient({ path: relayPath, log: parts.log }));
+  const machine = new WorkerPlaces(new RelayLink({ path: relayPath, log: parts.log }));
   const backend = create({ ...parts, machine });
   if (webhooks === null || !backend.edges) return new WorkerBackend(machine, backend, null, null);
   const { Edges } = await import('./edges.js');

@@ -1,18 +1,20 @@
-// machine.js: a worker's end of a relay, with its places.
+// machine.js: a worker's ends of a relay: its places, and the parts of its backend.
 
 import pino from 'pino';
-import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
+import { EmbeddedPresence } from '../../src/backend/embedded/presence.js';
+import { RelayLink } from '../../src/backend/embedded/relay-link.js';
 import { WorkerPlaces } from '../../src/backend/embedded/worker-places.js';
 
 const log = pino({ level: 'silent' });
 
 /**
  * @param {string} path of the relay's socket
- * @param {Partial<ConstructorParameters<typeof RelayClient>[0]>} [options]
+ * @param {Partial<ConstructorParameters<typeof RelayLink>[0]>} [options]
  * @returns {WorkerPlaces} its `link` is not open yet
  */
 export function machineAt(path, options) {
-  return new WorkerPlaces(new RelayClient({ path, log, ...options }));
+  return new WorkerPlaces(new RelayLink({ path, log, ...options }));
 }
 
 /**
@@ -24,4 +26,19 @@ export async function openMachine(t, path, options) {
   await machine.link.open();
   t.after(() => machine.link.close());
   return machine;
+}
+
+/**
+ * A worker of the embedded backend, whose broker has started and drops publications.
+ * @param {import('node:test').TestContext} t
+ * @param {{path: string}} relay
+ * @param {Parameters<typeof machineAt>[1] & {historyOf?: import('../../src/backend/broker.js').HistoryOf}} [options]
+ */
+export async function openWorker(t, relay, { historyOf, ...options } = {}) {
+  const places = await openMachine(t, relay.path, options);
+  const { link } = places;
+  const broker = new EmbeddedBroker({ link, roomLingerMs: 0, historyOf });
+  await broker.start({ onPublication() {}, onState() {} });
+  const { publisher } = broker;
+  return { places, link, broker, publisher, presence: new EmbeddedPresence(link, publisher) };
 }

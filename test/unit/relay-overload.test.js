@@ -7,11 +7,12 @@ import { connect } from 'node:net';
 import { test } from 'node:test';
 import pino from 'pino';
 import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
-import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { EmbeddedPresence } from '../../src/backend/embedded/presence.js';
+import { RelayLink } from '../../src/backend/embedded/relay-link.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { MessageWriter, OP } from '../../src/backend/embedded/relay-wire.js';
 import { until } from '../harness/server.js';
-import { openMachine } from '../helpers/machine.js';
+import { openMachine, openWorker } from '../helpers/machine.js';
 
 const log = pino({ level: 'silent' });
 const OPTIONS = { timeout: 20_000 };
@@ -63,10 +64,10 @@ async function forkRelay(t) {
 /**
  * @param {TestContext} t
  * @param {string} path
- * @param {Partial<ConstructorParameters<typeof RelayClient>[0]>} [timings]
+ * @param {Partial<ConstructorParameters<typeof RelayLink>[0]>} [timings]
  */
 async function openLink(t, path, timings) {
-  const link = new RelayClient({ path, log, ...timings });
+  const link = new RelayLink({ path, log, ...timings });
   await link.open();
   t.after(() => link.close());
   return link;
@@ -105,7 +106,7 @@ test('places granted after the worker has stopped waiting are given back', OPTIO
   );
   places.release(ADDRESS);
   places.release(ADDRESS);
-  await places.link.countConnections();
+  await places.link.ask({ type: 'count', request: 0 });
   assert.equal((await relay.counters()).addresses, 0);
 });
 
@@ -114,20 +115,20 @@ test('the users of a dead worker leave as fast as the others read that', OPTIONS
   const presence = { maxMembers: 10, announcements: head };
   // The users take 3 MB.
   const relay = await startRelay(t, { presence, maxPendingBytes: 2 ** 21 });
-  const dying = await openLink(t, relay.path);
-  const other = await openLink(t, relay.path);
+  const dying = await openWorker(t, relay);
+  const other = await openWorker(t, relay);
   const member = Buffer.alloc(1024, 'x');
   const rooms = Array.from({ length: 3000 }, (_, i) => `room-${i}`);
   /** @type {string[]} */
   const left = [];
-  other.listen({ onPublication: (room, event) => event[0] === 0x2d && left.push(room) });
-  await Promise.all(rooms.map((room) => other.subscribe(room)));
+  other.link.listen({ onPublication: (room, event) => event[0] === 0x2d && left.push(room) });
+  await Promise.all(rooms.map((room) => other.broker.subscribe(room)));
   for (const [i, room] of rooms.entries()) {
-    dying.enter(room, 'ann', member);
-    if (i % 500 === 0) await dying.confirm();
+    dying.presence.join(room, 'ann', member);
+    if (i % 500 === 0) await dying.publisher.confirm();
   }
-  await dying.confirm();
-  dying.socket?.destroy();
+  await dying.publisher.confirm();
+  dying.link.socket?.destroy();
   await until(() => left.length === rooms.length);
   assert.deepEqual(left, rooms);
   assert.equal(relay.counters().droppedLinks, 0);
@@ -176,6 +177,7 @@ test(
     /** @type {string[]} */
     const states = [];
     const broker = new EmbeddedBroker({ link, roomLingerMs: 0 });
+    const presence = new EmbeddedPresence(link, broker.publisher);
     t.after(() => broker.close());
     /** @type {string[]} */
     const got = [];
@@ -191,7 +193,7 @@ test(
     await assert.rejects(broker.publish('room', Buffer.from('3')), { code: 'UNAVAILABLE' });
     await assert.rejects(broker.subscribe('other'), { code: 'UNAVAILABLE' });
     await assert.rejects(broker.countConnections(), { code: 'UNAVAILABLE' });
-    await assert.rejects(link.members('room'), { code: 'UNAVAILABLE' });
+    await assert.rejects(presence.read('room'), { code: 'UNAVAILABLE' });
     relay.go();
     await written;
     await until(() => broker.state === 'up', 5000, 'up');
@@ -218,7 +220,7 @@ test(
   OPTIONS,
   async (t) => {
     const relay = await startRelay(t, { maxBacklogBytes: 1024 * 1024 });
-    const publisher = await openLink(t, relay.path);
+    const { publisher } = await openWorker(t, relay);
     const deaf = await deafWorker(t, relay, 'room');
     let most = 0;
     for (let i = 0; i < 1000; i++) {
@@ -242,23 +244,23 @@ test(
 
 test('in a room with history, publications left out can still be read', OPTIONS, async (t) => {
   const relay = await startRelay(t, { maxBacklogBytes: 256 * 1024 });
-  const publisher = await openLink(t, relay.path);
-  const reader = await openLink(t, relay.path);
+  const { publisher } = await openWorker(t, relay);
+  const reader = await openWorker(t, relay);
   /** @type {number[]} */
   const offsets = [];
-  reader.onPublication = (_room, _publication, offset) => offsets.push(offset);
-  await reader.subscribe('kept');
-  reader.socket?.pause();
+  reader.link.listen({ onPublication: (_room, _one, offset) => offsets.push(offset) });
+  await reader.broker.subscribe('kept');
+  reader.link.socket?.pause();
   for (let i = 0; i < 300; i++) await publisher.append('kept', '', Buffer.alloc(10_000));
   assert.ok(relay.counters().leftOut.history > 100);
-  reader.socket?.resume();
+  reader.link.socket?.resume();
   await until(() => relay.counters().pendingBytes === 0);
   await publisher.append('kept', '', Buffer.alloc(10));
   // A follower finds the gap by the next offset, as after every loss, and reads the missing part.
   await until(() => offsets.at(-1) === 301);
   const gapAt = offsets.findIndex((offset, i) => offset !== i + 1);
   assert.ok(gapAt > 0);
-  const { publications } = await reader.history('kept', { after: gapAt, limit: 1000 });
+  const { publications } = await reader.broker.history('kept', { after: gapAt, limit: 1000 });
   assert.equal(publications.length, 301 - gapAt);
 });
 

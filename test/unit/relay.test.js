@@ -11,9 +11,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import pino from 'pino';
-import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
 import { encodeReport } from '../../src/backend/embedded/place-report.js';
-import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { RelayLink } from '../../src/backend/embedded/relay-link.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import {
   MAX_OUTCOMES,
@@ -23,7 +22,7 @@ import {
   RELAY_VERSION,
   SLAB_BYTES,
 } from '../../src/backend/embedded/relay-wire.js';
-import { openMachine } from '../helpers/machine.js';
+import { openMachine, openWorker } from '../helpers/machine.js';
 
 const log = pino({ level: 'silent' });
 
@@ -44,7 +43,7 @@ async function startRelay(t, options) {
 
 /** @param {TestContext} t @param {RelayServer} relay */
 async function openLink(t, relay) {
-  const link = new RelayClient({ path: relay.path, log });
+  const link = new RelayLink({ path: relay.path, log });
   await link.open();
   t.after(() => link.close());
   return link;
@@ -138,7 +137,7 @@ test('the cap of an address is exact over all workers', { timeout: 10_000 }, asy
   const held = answers.flatMap(({ admitted }, i) => (admitted ? [links[i % 3]] : []));
   for (const link of [...held, links[0]]) link.release('10.0.0.1');
   links[0].release('10.0.0.2');
-  for (const { link } of links) await link.countConnections();
+  for (const { link } of links) await link.ask({ type: 'count', request: 0 });
   assert.equal(relay.counters().addresses, 0);
   assert.deepEqual(await links[2].acquire('10.0.0.1', 1, false), {
     admitted: true,
@@ -155,7 +154,7 @@ test('the place of a disconnected peer without an address is counted and given b
   assert.deepEqual(await places.acquire('', 1, false), { admitted: true, connections: 1 });
   assert.deepEqual(await places.acquire('', 1, false), { admitted: false, connections: 1 });
   places.release('');
-  await places.link.countConnections();
+  await places.link.ask({ type: 'count', request: 0 });
   assert.equal(relay.counters().addresses, 0);
   assert.deepEqual(errors, []);
 });
@@ -165,15 +164,15 @@ test('all places and subscriptions of a crashed worker are released', {
 }, async (t) => {
   const relay = await startRelay(t);
   const survivor = await openMachine(t, relay.path);
-  survivor.link.reportConnections(2);
+  survivor.link.tell({ type: 'connections', connections: 2 });
   await survivor.acquire('10.0.0.1', 9, false);
   const script = `
     import { machineAt } from ${JSON.stringify(new URL('../helpers/machine.js', import.meta.url).href)};
     const places = machineAt(process.env.RELAY_PATH);
     const { link } = places;
     await link.open();
-    link.reportConnections(5);
-    await link.subscribe('room');
+    link.tell({ type: 'connections', connections: 5 });
+    await link.ask({ type: 'subscribe', request: 0, room: 'room' });
     await places.acquire('10.0.0.1', 9, false);
     await places.acquire('10.0.0.2', 9, false);
     process.send('held');
@@ -197,14 +196,15 @@ test('all places and subscriptions of a crashed worker are released', {
 
 test('the publications of a crashed worker stay in the history', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
-  const survivor = await openLink(t, relay);
+  const { broker, publisher } = await openWorker(t, relay);
   const script = `
-    import pino from 'pino';
-    import { RelayClient } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-client.js', import.meta.url).href)};
-    const link = new RelayClient({ path: process.env.RELAY_PATH, log: pino({ level: 'silent' }) });
+    import { RelayPublisher } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-publisher.js', import.meta.url).href)};
+    import { machineAt } from ${JSON.stringify(new URL('../helpers/machine.js', import.meta.url).href)};
+    const { link } = machineAt(process.env.RELAY_PATH);
     await link.open();
+    const publisher = new RelayPublisher(link);
     const published = [];
-    for (let i = 1; i <= 50; i++) published.push(link.append('kept', \`key \${i}\`, Buffer.from(String(i))));
+    for (let i = 1; i <= 50; i++) published.push(publisher.append('kept', \`key \${i}\`, Buffer.from(String(i))));
     process.send((await Promise.all(published)).at(-1));
     setInterval(() => {}, 1000);
   `;
@@ -216,24 +216,24 @@ test('the publications of a crashed worker stay in the history', { timeout: 10_0
   const [last] = await once(child, 'message');
   child.kill('SIGKILL');
   await eventually(() => relay.counters().workers === 1);
-  const { epoch, offset, publications } = await survivor.history('kept', { after: 0, limit: 100 });
+  const { epoch, offset, publications } = await broker.history('kept', { after: 0, limit: 100 });
   assert.deepEqual({ epoch, offset }, last);
   assert.deepEqual(
     publications.map(String),
     Array.from({ length: 50 }, (_, i) => `${i + 1}`),
   );
-  assert.deepEqual(await survivor.append('kept', 'key 7', Buffer.from('again')), {
+  assert.deepEqual(await publisher.append('kept', 'key 7', Buffer.from('again')), {
     epoch,
     offset: 7,
   });
-  assert.deepEqual(await survivor.append('kept', '', Buffer.from('51')), { epoch, offset: 51 });
+  assert.deepEqual(await publisher.append('kept', '', Buffer.from('51')), { epoch, offset: 51 });
 });
 
 test('a worker that does not read its histories gets no more of them, delays no other worker, and stays connected', {
   timeout: 60_000,
 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
-  const [publisher, reader] = [await openLink(t, relay), await openLink(t, relay)];
+  const [{ publisher }, reader] = [await openWorker(t, relay), await openWorker(t, relay)];
   for (let i = 0; i < 4; i++) await publisher.append('kept', '', Buffer.alloc(1024 * 1024, i));
   const deaf = connect(relay.path);
   t.after(() => deaf.destroy());
@@ -247,7 +247,7 @@ test('a worker that does not read its histories gets no more of them, delays no 
   await eventually(() => relay.counters().pendingBytes > 1024 * 1024);
   // All of it would be 200 MB.
   for (let i = 0; i < 20; i++) {
-    const { publications } = await reader.history('kept', { after: 0, limit: 1 });
+    const { publications } = await reader.broker.history('kept', { after: 0, limit: 1 });
     assert.equal(publications.length, 1);
     await publisher.publish('plain', Buffer.from('x'));
     assert.ok(
@@ -276,10 +276,7 @@ test('reads above the bound of waiting reads are refused and counted', {
   timeout: 10_000,
 }, async (t) => {
   const relay = await startRelay(t, { historyOf, maxWaitingReads: 10 });
-  const link = await openLink(t, relay);
-  const broker = new EmbeddedBroker({ link, roomLingerMs: 0, historyOf });
-  t.after(() => broker.close());
-  await broker.start({ onPublication: () => {}, onState: () => {} });
+  const { broker } = await openWorker(t, relay, { historyOf });
   await broker.publish('kept', Buffer.alloc(2 * 1024 * 1024));
   const reads = await Promise.allSettled(
     Array.from({ length: 50 }, () => broker.history('kept', { after: 0, limit: 1 })),
@@ -295,8 +292,8 @@ test('reads above the bound of waiting reads are refused and counted', {
 
 test('expired histories are freed without a read', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf: () => ({ size: 10, ttlMs: 200 }) });
-  const link = await openLink(t, relay);
-  await link.append('kept', '', Buffer.alloc(1000));
+  const { publisher } = await openWorker(t, relay);
+  await publisher.append('kept', '', Buffer.alloc(1000));
   assert.deepEqual([relay.history().publications, relay.history().bytes > 1000], [1, true]);
   await eventually(() => relay.history().bytes === 0);
 });
@@ -305,18 +302,18 @@ test('all publishes of a tick are answered, also if they do not fit into one ans
   timeout: 60_000,
 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
-  const link = await openLink(t, relay);
+  const { publisher } = await openWorker(t, relay);
   /** @type {Promise<import('../../src/backend/broker.js').Position>[]} */
   const published = [];
   const publication = Buffer.from('x');
   for (let i = 0; i < 2 * MAX_OUTCOMES + 5; i++)
-    published.push(link.append('kept', String(i).padStart(22), publication));
+    published.push(publisher.append('kept', String(i).padStart(22), publication));
   const positions = await Promise.all(published);
   assert.ok(positions.every(({ offset }, i) => offset === i + 1));
 });
 
 test('a read out of its bounds is not sent, so the link stays', { timeout: 10_000 }, async (t) => {
-  const link = await openLink(t, await startRelay(t, { historyOf }));
+  const { link, broker } = await openWorker(t, await startRelay(t, { historyOf }));
   const epoch = '0'.repeat(16);
   for (const from of [
     { after: -1, limit: 1 },
@@ -324,13 +321,13 @@ test('a read out of its bounds is not sent, so the link stays', { timeout: 10_00
     { after: 0, limit: 1, before: { epoch, offset: -1 } },
     { after: 0, limit: 1, since: { epoch, offset: 0.5 } },
   ])
-    await assert.rejects(link.history('kept', from), RangeError);
-  assert.equal((await link.history('kept', { after: 0, limit: 1 })).offset, 0);
+    await assert.rejects(link.ask({ type: 'read', request: 0, room: 'kept', ...from }), RangeError);
+  assert.equal((await broker.history('kept', { after: 0, limit: 1 })).offset, 0);
 });
 
 test('a malformed message on a link ends only that link', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
-  const good = await openLink(t, relay);
+  const good = await openWorker(t, relay);
   const room = Buffer.from('plain');
   const kept = Buffer.from('kept');
   const control = (/** @type {string} */ text) =>
@@ -367,7 +364,7 @@ test('a malformed message on a link ends only that link', { timeout: 10_000 }, a
     socket.write(bytes);
     await once(socket, 'close');
   }
-  await good.publish('room', Buffer.from('x'));
+  await good.publisher.publish('room', Buffer.from('x'));
   assert.equal(relay.counters().droppedLinks, 22);
   assert.equal(relay.history().publications, 0);
 });
@@ -376,13 +373,10 @@ test('when the relay ends, publishes in flight are unknown, later ones unavailab
   timeout: 10_000,
 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
-  const places = await openMachine(t, relay.path);
-  const { link } = places;
+  const { places, link, broker } = await openWorker(t, relay, { historyOf });
+  t.after(() => broker.close());
   let closes = 0;
   link.onClose = () => closes++;
-  const broker = new EmbeddedBroker({ link, roomLingerMs: 0, historyOf });
-  t.after(() => broker.close());
-  await broker.start({ onPublication: () => {}, onState: () => {} });
   const underWay = broker.publish('room', Buffer.from('x'));
   const kept = broker.publish('kept', Buffer.from('x'));
   const read = broker.history('kept', { after: 0, limit: 1 });
@@ -420,7 +414,7 @@ test('a link that its owner ends does not call onClose', { timeout: 10_000 }, as
 });
 
 test('a link to no relay fails to open', { timeout: 10_000 }, async () => {
-  await assert.rejects(new RelayClient({ path: join(tmpdir(), 'no-such-relay'), log }).open(), {
+  await assert.rejects(new RelayLink({ path: join(tmpdir(), 'no-such-relay'), log }).open(), {
     code: 'ENOENT',
   });
 });
@@ -446,10 +440,10 @@ test('a worker does not start under a primary of another version, and sends it n
   });
   primary.listen(path);
   await once(primary, 'listening');
-  const link = new RelayClient({ path, log });
+  const link = new RelayLink({ path, log });
   await assert.rejects(link.open(), /another version of Fanfare .*: restart the server$/);
   assert.equal(Buffer.concat(received).length, 13, 'one HELLO');
-  await assert.rejects(link.publish('room', Buffer.from('x')), { code: 'UNAVAILABLE' });
+  await assert.rejects(link.ask({ type: 'count', request: 0 }), { code: 'UNAVAILABLE' });
 });
 
 test('a primary answers a worker of another version, and logs it', {

@@ -2,35 +2,46 @@
 // (relay-server.js).
 
 import { createHash } from 'node:crypto';
-
 import { hasKey } from '../../protocol/publication.js';
 import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
 import { BrokerError, keyMissing } from '../errors.js';
-import { KEY_LENGTH } from './relay-wire.js';
+import { RelayPublisher } from './relay-publisher.js';
+import { KEY_LENGTH, readPage } from './relay-wire.js';
+
+/** Delay before a changed number of connections is sent. */
+const REPORT_DELAY_MS = 10;
 
 /** @implements {Broker} */
 export class EmbeddedBroker {
+  /** @type {BrokerEvents|null} */
+  events = null;
+  isClosed = false;
+  /** Subscribed or about to be, including lingering ones. @type {Map<string, Promise<void>>} */
+  rooms = new Map();
+  /** For `close`: the last one settles after all before it. @type {Promise<void>} */
+  lastPublish = Promise.resolve();
+  /** The same for publications with an outcome of their own. @type {Promise<Position|void>} */
+  lastOutcome = Promise.resolve();
+  /** This worker's connections, until they are sent. @type {number|null} */
+  unreported = null;
+  /** @type {NodeJS.Timeout|undefined} */
+  reportTimer = undefined;
+  /** For all counts requested in this tick. @type {Promise<number>|null} */
+  counting = null;
+
   /**
-   * @param {object} parts @param {RelayClient} parts.link opened and closed by its owner
+   * @param {object} parts @param {RelayLink} parts.link opened and closed by its owner
    * @param {number} parts.roomLingerMs @param {HistoryOf} [parts.historyOf] the same as the relay's
    * @param {{probeMisses: number}} [parts.counters]
    */
-  constructor({ link, roomLingerMs, historyOf = () => null, counters = { probeMisses: 0 } }) {
+  constructor({ link, roomLingerMs, historyOf = () => null, counters = NOT_COUNTED }) {
     this.link = link;
+    this.publisher = new RelayPublisher(link);
     this.counters = counters;
     this.historyOf = historyOf;
-    this.isClosed = false;
-    /** @type {BrokerEvents|null} */
-    this.events = null;
-    /** Subscribed or about to be, including lingering ones. @type {Map<string, Promise<void>>} */
-    this.rooms = new Map();
     this.delayedUnsubscribe = new DelayedUnsubscribe(roomLingerMs, (rooms) =>
       this.#unsubscribe(rooms),
     );
-    /** For `close`: the last one settles after all before it. @type {Promise<void>} */
-    this.lastPublish = Promise.resolve();
-    /** The same for publications with an outcome of their own. @type {Promise<Position|void>} */
-    this.lastOutcome = Promise.resolve();
   }
 
   /** @returns {BrokerState} */
@@ -64,7 +75,8 @@ export class EmbeddedBroker {
     await Promise.allSettled([this.lastPublish, this.lastOutcome]);
     this.delayedUnsubscribe.clear();
     this.#unsubscribe([...this.rooms.keys()]);
-    this.link.reportConnections(0);
+    this.unreported = 0;
+    this.#report();
     this.link.listen({ onPublication: () => {} });
     this.events?.onState('down');
   }
@@ -75,29 +87,34 @@ export class EmbeddedBroker {
     this.delayedUnsubscribe.delete(room);
     let confirming = this.rooms.get(room);
     if (confirming === undefined) {
-      confirming = this.link.subscribe(room).catch((error) => {
-        this.rooms.delete(room);
-        throw new BrokerError('UNAVAILABLE', 'the relay did not confirm the subscription', {
-          cause: error,
-        });
-      });
+      confirming = this.#subscribe(room);
       this.rooms.set(room, confirming);
     }
     return confirming;
   }
 
   /** @param {string} room */
+  async #subscribe(room) {
+    try {
+      await this.link.ask({ type: 'subscribe', request: 0, room });
+    } catch (cause) {
+      this.rooms.delete(room);
+      const text = 'the relay did not confirm the subscription';
+      throw new BrokerError('UNAVAILABLE', text, { cause });
+    }
+  }
+
+  /** @param {string} room */
   unsubscribe(room) {
     if (this.rooms.has(room)) this.delayedUnsubscribe.add(room);
     // The confirmation failed, but the relay may still have subscribed the room.
-    else this.link.unsubscribe(room);
+    else this.link.tell({ type: 'unsubscribe', room });
   }
 
   /** @param {string[]} rooms */
   #unsubscribe(rooms) {
-    for (const room of rooms) {
-      if (this.rooms.delete(room)) this.link.unsubscribe(room);
-    }
+    for (const room of rooms)
+      if (this.rooms.delete(room)) this.link.tell({ type: 'unsubscribe', room });
   }
 
   /** @param {string} room @param {Buffer} publication @param {PublishOptions} [options] */
@@ -110,11 +127,11 @@ export class EmbeddedBroker {
     const isKept = rule !== null && (isState || !options?.isTransient);
     if (isKept || key !== '') {
       this.lastOutcome = isKept
-        ? this.link.append(room, key, publication, isState)
-        : this.link.publishOnce(room, key, publication);
+        ? this.publisher.append(room, key, publication, isState)
+        : this.publisher.publishOnce(room, key, publication);
       return this.lastOutcome;
     }
-    this.lastPublish = this.link.publish(room, publication);
+    this.lastPublish = this.publisher.publish(room, publication);
     return this.lastPublish;
   }
 
@@ -126,32 +143,57 @@ export class EmbeddedBroker {
   async history(room, from) {
     if (this.isClosed || this.events === null) throw closed();
     try {
-      const page = await this.link.history(room, from);
+      const { ok, body } = await this.link.ask({ type: 'read', request: 0, room, ...from });
+      if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads are waiting for the relay');
+      const page = readPage(body);
       // The relay does not know the room, because nobody has published there.
       if (page.state === undefined && this.historyOf(room)?.state !== undefined)
         return { ...page, state: { offsets: [], floor: 0, isWhole: true, hasMore: false } };
       return page;
-    } catch (error) {
+    } catch (cause) {
       // A failed read has no effect, so the caller may repeat it.
-      throw new BrokerError('UNAVAILABLE', 'the relay did not return the history', {
-        cause: error,
-      });
+      throw new BrokerError('UNAVAILABLE', 'the relay did not return the history', { cause });
     }
   }
 
-  /** @param {number} connections */
+  /** @param {number} connections of this worker */
   reportConnections(connections) {
-    this.link.reportConnections(connections);
+    this.unreported = connections;
+    // Handshakes in many ticks share a report, so that the primary does not wake up for each.
+    this.reportTimer ??= setTimeout(() => this.#report(), REPORT_DELAY_MS).unref();
+  }
+
+  #report() {
+    clearTimeout(this.reportTimer);
+    this.reportTimer = undefined;
+    if (this.unreported === null) return;
+    this.link.tell({ type: 'connections', connections: this.unreported });
+    this.unreported = null;
   }
 
   countConnections() {
-    return this.link.countConnections();
+    if (this.counting === null) {
+      this.#report();
+      this.counting = this.#count('count');
+      setImmediate(() => {
+        this.counting = null;
+      });
+    }
+    return this.counting;
   }
 
+  /** Workers with a subscription. */
   countWorkers() {
-    return this.link.countWorkers();
+    return this.#count('workers');
+  }
+
+  /** @param {'count'|'workers'} type */
+  async #count(type) {
+    return (await this.link.ask({ type, request: 0 })).value;
   }
 }
+
+const NOT_COUNTED = { probeMisses: 0 };
 
 /** As in a KEY of relay-wire.js. @param {string} key @param {string} [fingerprint] */
 export function keyText(key, fingerprint = '') {
@@ -164,4 +206,4 @@ function closed() {
 }
 
 /** @import { Broker, BrokerEvents, BrokerState, HistoryOf, Position, PublishOptions, ReadRequest } from '../broker.js' */
-/** @import { RelayClient } from './relay-client.js' */
+/** @import { RelayLink } from './relay-link.js' */

@@ -1,19 +1,19 @@
 // edges.js: the rooms, users and messages of a worker that webhooks cover. The relay in the primary
 // counts and records them (event-queue.js).
 //
-// Rooms and users go to the relay as users of one room, whose name no client can use, each with its
-// number of connections. When the link ends, the relay removes them, so a crash leaves nothing
-// behind.
+// When the link ends, the relay removes the rooms and users of its worker, so a crash leaves
+// nothing behind.
 
 import { tagOfUser } from '../edges.js';
+import { BrokerError } from '../errors.js';
 import { keyText } from './broker.js';
-import { EDGES_ROOM } from './relay-wire.js';
+import { readMembers } from './relay-wire.js';
 
 /** @typedef {import('../edges.js').EdgeStore} EdgeStore */
 
 /** @implements {EdgeStore} */
 export class EmbeddedEdges {
-  /** @param {import('./relay-client.js').RelayClient} link */
+  /** @param {import('./relay-link.js').RelayLink} link opened and closed by its owner */
   constructor(link) {
     this.link = link;
   }
@@ -24,38 +24,44 @@ export class EmbeddedEdges {
 
   /** @param {string} tag @param {number} connections */
   enter(tag, connections) {
-    this.link.enter(EDGES_ROOM, tag, Buffer.from(String(connections)));
+    this.link.tell({ type: 'occupy', tag, connections, isTold: false });
   }
 
   /** @param {string} room @param {number} connections @param {boolean} isTold */
   count(room, connections, isTold) {
-    this.link.enter(EDGES_ROOM, room, Buffer.from(`${isTold ? '+' : ''}${connections}`));
+    this.link.tell({ type: 'occupy', tag: room, connections, isTold });
   }
 
-  /** @param {string} room */
-  connectionsIn(room) {
-    return this.link.connectionsIn(room);
+  /** @param {string} room @returns {Promise<number>} over all workers */
+  async connectionsIn(room) {
+    return (await this.link.ask({ type: 'connections-in', request: 0, room })).value;
   }
 
   /** @type {EdgeStore['occupied']} */
-  occupied(page) {
-    return this.link.occupied(page);
+  async occupied(page) {
+    const { ok, body } = await this.link.ask({ type: 'occupied', request: 0, ...page });
+    if (!ok)
+      throw new BrokerError('UNAVAILABLE', 'too many lists of rooms are waiting for the relay');
+    return (readMembers(body).members ?? []).map((row) => {
+      const [room, connections] = String(row).split(' ');
+      return { room, connections: Number(connections) };
+    });
   }
 
   /** @type {EdgeStore['online']} */
   async online(users) {
-    const counts = await Promise.all(users.map((user) => this.link.connectionsIn(tagOfUser(user))));
+    const counts = await Promise.all(users.map((user) => this.connectionsIn(tagOfUser(user))));
     return users.filter((_, i) => counts[i] > 0);
   }
 
   /** @param {string} tag */
   exit(tag) {
-    this.link.exit(EDGES_ROOM, tag);
+    this.link.tell({ type: 'vacate', tag });
   }
 
   /** @param {string} room @param {import('../edges.js').RecordedMessage} message */
-  publish(room, message) {
-    const { idempotencyKey: key } = message;
-    this.link.recordMessage(room, message, key === undefined ? '' : keyText(key));
+  publish(room, { type: kind, mark, fields, idempotencyKey }) {
+    const key = idempotencyKey === undefined ? '' : keyText(idempotencyKey);
+    this.link.tell({ type: 'record', room, kind, mark, fields, key });
   }
 }

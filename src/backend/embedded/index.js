@@ -19,7 +19,7 @@ export function createBackend(parts, { recorder = null } = {}) {
     historyOf: (room) => historyRules.of(room),
     counters,
   });
-  const presence = config.presence.length > 0 ? new EmbeddedPresence(link) : null;
+  const presence = config.presence.length > 0 ? new EmbeddedPresence(link, broker.publisher) : null;
   link.listen({ onRoundTrip: events.onRoundTrip });
   return {
     broker,

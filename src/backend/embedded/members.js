@@ -74,17 +74,12 @@ export class Members {
       for (const user of users) yield this.#disown(owner, room, user);
   }
 
-  /** @param {string} room @returns {number} its users */
-  count(room) {
-    return this.rooms.get(room)?.size ?? 0;
-  }
-
-  /** @param {string} room @returns {PresenceSnapshot} */
-  read(room) {
+  /** @param {string} room @param {boolean} [isCount] without a list @returns {PresenceSnapshot} */
+  read(room, isCount = false) {
     const users = this.rooms.get(room);
     if (users === undefined) return { count: 0, members: [] };
     const { size: count } = users;
-    if (count > this.maxMembers) return { count, members: null };
+    if (isCount || count > this.maxMembers) return { count, members: null };
     const members = Array.from(users.values(), ({ member }) => member);
     const bytes = members.reduce((sum, { length }) => sum + length, 0);
     return { count, members: bytes > MAX_LIST_BYTES ? null : members };

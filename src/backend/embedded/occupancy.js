@@ -1,10 +1,8 @@
-// occupancy.js: the rooms and users that have connections on each worker, and how many. If a number
-// begins with `+`, the room is told the sum (edges.js).
+// occupancy.js: the rooms and users that have connections on each worker, and how many.
 
 import { setImmediate as turn } from 'node:timers/promises';
 import { COUNTED } from '../../config/webhooks.js';
 
-const PLUS = 0x2b;
 /** Rooms that a list visits in one turn. */
 const MAX_VISITS = 2000;
 /** Waiting lists. */
@@ -39,8 +37,11 @@ export class Occupancy {
     this.onCount = onCount;
   }
 
-  /** @param {O} owner @param {string} tag @param {Buffer} number of its connections */
-  join(owner, tag, number) {
+  /**
+   * @param {O} owner @param {string} tag @param {number} connections
+   * @param {boolean} isTold The room is told the sum when it changes (edges.js).
+   */
+  join(owner, tag, connections, isTold) {
     let one = this.#counted.get(tag);
     if (one === undefined) {
       const atMs = Number.NEGATIVE_INFINITY;
@@ -48,8 +49,8 @@ export class Occupancy {
       this.#counted.set(tag, one);
       this.onEdge('join', tag);
     }
-    one.counts.set(owner, Number(number));
-    if (number[0] === PLUS) one.isTold = true;
+    one.counts.set(owner, connections);
+    if (isTold) one.isTold = true;
     this.#tell(tag, one);
   }
 

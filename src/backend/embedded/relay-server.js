@@ -29,7 +29,6 @@ import {
   ACCEPTED,
   batchAt,
   CONFLICT,
-  EDGES_ROOM,
   FULL,
   HEAD_BYTES,
   KEY_LENGTH,
@@ -604,24 +603,25 @@ class Link {
         relay.places.release(this.holder, message.key);
         return;
       case 'enter': {
-        const { room, user } = message;
-        const member = Buffer.from(message.member, 'base64');
-        if (room === EDGES_ROOM) relay.edges.join(this, user, member);
         // A copy, because it is kept.
-        else relay.members.join(this, room, user, copyOf(member));
+        const member = copyOf(Buffer.from(message.member, 'base64'));
+        relay.members.join(this, message.room, message.user, member);
         return;
       }
-      case 'exit': {
-        const { room, user } = message;
-        if (room === EDGES_ROOM) relay.edges.leave(this, user);
-        else relay.members.leave(this, room, user);
+      case 'exit':
+        relay.members.leave(this, message.room, message.user);
         return;
-      }
       case 'who': {
-        const { count, members } = relay.members.read(message.room);
+        const { count, members } = relay.members.read(message.room, message.isCount);
         this.out().members(message.request, count, members);
         return;
       }
+      case 'occupy':
+        relay.edges.join(this, message.tag, message.connections, message.isTold);
+        return;
+      case 'vacate':
+        relay.edges.leave(this, message.tag);
+        return;
       case 'connections':
         relay.connections += message.connections - this.connections;
         this.connections = message.connections;
@@ -655,9 +655,6 @@ class Link {
         return;
       case 'connections-in':
         this.out().reply(message.request, true, relay.edges.connectionsIn(message.room));
-        return;
-      case 'users-in':
-        this.out().reply(message.request, true, relay.members.count(message.room));
         return;
       case 'occupied':
         this.#list(message);

@@ -85,7 +85,8 @@ export const OP = Object.freeze({
  * (`volunteer`, `carry`, `report`; fleet-places.js). `name` is its session there: when the worker
  * dies, another one removes the session's users (`gone`).
  *
- * A user of a room (`enter`) has a member in base64. The relay answers `who` with MEMBERS,
+ * A user of a room (`enter`) has a member in base64. `occupy` gives the number of connections of a
+ * room or user, which webhooks cover (edges.js). The relay answers `who` with MEMBERS,
  * `occupied` with MEMBERS, each `<room> <connections>`, and `read` with a PAGE. It refuses the last
  * two, and answers all others, with a REPLY.
  * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}
@@ -98,7 +99,9 @@ const CONTROLS = Object.freeze({
   release: { key: isText },
   enter: { room: isText, user: isText, member: isText },
   exit: { room: isText, user: isText },
-  who: { request: isCount, room: isText },
+  who: { request: isCount, room: isText, isCount: isBoolean },
+  occupy: { tag: isText, connections: isCount, isTold: isBoolean },
+  vacate: { tag: isText },
   connections: { connections: isCount },
   count: { request: isCount },
   workers: { request: isCount },
@@ -110,7 +113,6 @@ const CONTROLS = Object.freeze({
   name: { name: isText },
   record: { room: isText, kind: isText, mark: isText, fields: isText, key: isText },
   'connections-in': { request: isCount, room: isText },
-  'users-in': { request: isCount, room: isText },
   occupied: { request: isCount, prefix: isText, after: isText, limit: isCount },
   // The fields of a ReadRequest.
   read: {
@@ -140,7 +142,10 @@ const CHECKS = new Map(
 );
 
 /**
- * @typedef {{type: 'subscribe'|'who', request: number, room: string}
+ * @typedef {{type: 'subscribe'|'connections-in', request: number, room: string}
+ *   | {type: 'who', request: number, room: string, isCount: boolean}
+ *   | {type: 'occupy', tag: string, connections: number, isTold: boolean}
+ *   | {type: 'vacate', tag: string}
  *   | {type: 'unsubscribe', room: string} | {type: 'release', key: string}
  *   | {type: 'acquire', request: number, key: string, cap: number, force: boolean}
  *   | {type: 'enter', room: string, user: string, member: string}
@@ -150,7 +155,7 @@ const CHECKS = new Map(
  *   | {type: 'places', places: [address: string, places: Places][]}
  *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
  *   | {type: 'name', name: string} | Report
- *   | {type: 'connections-in'|'users-in', request: number, room: string} | Occupied | HistoryRead
+ *   | Occupied | HistoryRead
  *   | Recorded} ToRelay
  * @typedef {{type: 'record', room: string, kind: EventType, mark: string, fields: string, key: string}}
  *   Recorded `key`: as in a KEY, without a fingerprint; empty if there is none
@@ -166,8 +171,6 @@ const CHECKS = new Map(
 export const HEAD_BYTES = 5;
 /** The largest `FANFARE_MAX_MESSAGE_BYTES` and some room. */
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
-/** A room whose users are a worker's rooms and users (edges.js). Clients cannot use the name. */
-export const EDGES_ROOM = '*edges';
 /** Length of an idempotency key, before its fingerprint. */
 export const KEY_LENGTH = 22;
 /** The outcome if the key has another publication. @type {Position} */

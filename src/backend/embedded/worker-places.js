@@ -5,7 +5,7 @@
 import { Tally } from './tally.js';
 
 /** @import { FleetRules, Places } from '../places.js' */
-/** @import { RelayClient } from './relay-client.js' */
+/** @import { RelayLink } from './relay-link.js' */
 /** @import { FromRelay } from './relay-wire.js' */
 
 /**
@@ -35,7 +35,7 @@ export class WorkerPlaces {
   #asked = new Tally();
   #hasResigned = false;
 
-  /** @param {RelayClient} link opened and closed by its owner */
+  /** @param {RelayLink} link opened and closed by its owner */
   constructor(link) {
     this.link = link;
     link.listen({
@@ -56,14 +56,16 @@ export class WorkerPlaces {
    * @returns `connections` of the key now
    */
   async acquire(key, cap, force) {
-    const { link } = this;
-    const answer = link.acquire(key, cap, force, ({ ok }) => {
-      this.#asked.add(key, -1);
-      // The caller has stopped waiting, so it does not know of the place.
-      if (ok) this.#giveBack(key);
-    });
     this.#asked.add(key, 1);
-    const { ok, value } = await answer;
+    // Also while the relay is unavailable: it may answer before the handshake's deadline.
+    const { ok, value } = await this.link.ask(
+      { type: 'acquire', request: 0, key, cap, force },
+      ({ ok: isLate }) => {
+        this.#asked.add(key, -1);
+        // The caller has stopped waiting, so it does not know of the place.
+        if (isLate) this.#giveBack(key);
+      },
+    );
     this.#asked.add(key, -1);
     if (ok) this.#held.add(key, 1);
     return { admitted: ok, connections: value };

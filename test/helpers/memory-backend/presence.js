@@ -27,7 +27,7 @@ export class MemoryPresence {
 
   /** @param {string} room @param {boolean} [isCount] */
   async read(room, isCount = false) {
-    return isCount ? { count: this.members.count(room), members: null } : this.members.read(room);
+    return this.members.read(room, isCount);
   }
 }
 

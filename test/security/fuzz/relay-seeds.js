@@ -72,13 +72,14 @@ const REQUESTS = {
   },
   presence: (w) => {
     w.control({ type: 'enter', room: 'p.1', user: 'u', member: MEMBER.toString('base64') });
-    w.control({ type: 'who', request: 9, room: 'p.1' });
-    w.control({ type: 'users-in', request: 10, room: 'p.1' });
+    w.control({ type: 'who', request: 9, room: 'p.1', isCount: false });
+    w.control({ type: 'who', request: 10, room: 'p.1', isCount: true });
     w.control({ type: 'exit', room: 'p.1', user: 'u' });
     w.control({ type: 'exit-all' });
   },
   occupancy: (w) => {
-    w.control({ type: 'enter', room: '*edges', user: 'r:r.1', member: 'MQ==' });
+    w.control({ type: 'occupy', tag: 'r.1', connections: 1, isTold: true });
+    w.control({ type: 'vacate', tag: 'u:"a"' });
     w.control({ type: 'connections-in', request: 1, room: 'r.1' });
     w.control({ type: 'occupied', request: 2, prefix: '', after: '', limit: 10 });
   },

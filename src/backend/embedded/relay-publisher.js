@@ -1,0 +1,128 @@
+// relay-publisher.js: a worker's publications on the relay's link, and their outcomes.
+//
+// Those of a tick leave in batches of successive publications to one room, then a SYNC, whose
+// answer confirms all of them. Publications with an outcome of their own (a position, a used key)
+// share one answer too.
+
+import { deferred } from '../deferred.js';
+import { conflict, full } from '../errors.js';
+import { FULL, MAX_OUTCOMES, OP, readPositionOf } from './relay-wire.js';
+
+/** @import { Deferred } from '../deferred.js' */
+/** @import { Position } from '../broker.js' */
+/** @import { RelayLink } from './relay-link.js' */
+
+/** @typedef {{op: number, outcomes: Deferred<any>[]}} Batch `op`: PUBLISH or APPEND */
+
+export class RelayPublisher {
+  /** For everything sent in this tick. @type {Deferred<void>|null} */
+  #sync = null;
+  /** Batches whose outcomes are not requested yet. @type {Batch[]} */
+  #undecided = [];
+
+  /** @param {RelayLink} link opened and closed by its owner */
+  constructor(link) {
+    this.link = link;
+    link.listen({ onFlush: (lost) => this.#linkOnFlush(lost) });
+  }
+
+  /**
+   * @param {string} room @param {Buffer} publication copied at once
+   * @returns {Promise<void>} Resolves when the relay has accepted it; all of a tick share it.
+   */
+  publish(room, publication) {
+    const refusal = this.link.refusal();
+    if (refusal !== null) return Promise.reject(refusal);
+    this.link.out().publication(OP.PUBLISH, room, publication);
+    this.#sync ??= deferred();
+    return this.#sync.promise;
+  }
+
+  /** @returns {Promise<void>} Resolves when the relay has handled everything sent before. */
+  confirm() {
+    const refusal = this.link.refusal();
+    if (refusal !== null) return Promise.reject(refusal);
+    this.link.out();
+    this.#sync ??= deferred();
+    return this.#sync.promise;
+  }
+
+  /**
+   * Publishes to a room without history, unless the key has been used there.
+   * @param {string} room @param {string} key with its fingerprint
+   * @param {Buffer} publication copied at once
+   * @returns {Promise<void>}
+   */
+  publishOnce(room, key, publication) {
+    return this.#decided(OP.PUBLISH, room, key, publication, true);
+  }
+
+  /**
+   * @param {string} room @param {string} key with its fingerprint; may be empty
+   * @param {Buffer} publication copied at once
+   * @param {boolean} [isAlone] with an outcome of its own, as in a room with state
+   * @returns {Promise<Position>}
+   */
+  append(room, key, publication, isAlone = false) {
+    return this.#decided(OP.APPEND, room, key, publication, isAlone || key !== '');
+  }
+
+  /**
+   * @param {number} op @param {string} room @param {string} key @param {Buffer} publication
+   * @param {boolean} isAlone @returns {Promise<any>}
+   */
+  #decided(op, room, key, publication, isAlone) {
+    const refusal = this.link.refusal();
+    if (refusal !== null) return Promise.reject(refusal);
+    const outcome = deferred();
+    const out = this.link.out();
+    if (key !== '') out.text(OP.KEY, key);
+    if (out.publication(op, room, publication, isAlone)) {
+      /** @type {Batch} */ (this.#undecided.at(-1)).outcomes.push(outcome);
+    } else {
+      this.#undecided.push({ op, outcomes: [outcome] });
+      if (this.#undecided.length === MAX_OUTCOMES) this.#askOutcomes();
+    }
+    return outcome.promise;
+  }
+
+  #askOutcomes() {
+    const batches = this.#undecided;
+    this.#undecided = [];
+    this.link.request(OP.OUTCOMES).then(
+      ({ body }) => {
+        for (const [i, batch] of batches.entries()) decide(batch, readPositionOf(body, i));
+      },
+      (error) => rejectAll(batches, error),
+    );
+  }
+
+  /** @param {Error|null} lost the link: nothing was written in this tick, so nothing was accepted */
+  #linkOnFlush(lost) {
+    const sync = this.#sync;
+    this.#sync = null;
+    if (lost !== null) {
+      sync?.reject(lost);
+      rejectAll(this.#undecided, lost);
+      this.#undecided = [];
+      return;
+    }
+    if (sync !== null) this.link.request(OP.SYNC).then(() => sync.resolve(), sync.reject);
+    if (this.#undecided.length > 0) this.#askOutcomes();
+  }
+}
+
+/** @param {Batch} batch @param {Position} position of the first; offset 0: a conflict */
+function decide({ op, outcomes }, { epoch, offset }) {
+  for (const [i, outcome] of outcomes.entries()) {
+    if (offset === 0) outcome.reject(conflict());
+    else if (op === OP.APPEND && epoch === FULL.epoch && offset === FULL.offset)
+      outcome.reject(full());
+    else outcome.resolve(op === OP.APPEND ? { epoch, offset: offset + i } : undefined);
+  }
+}
+
+/** @param {readonly Batch[]} batches @param {Error} error */
+function rejectAll(batches, error) {
+  for (const { outcomes } of batches) for (const outcome of outcomes) outcome.reject(error);
+}
