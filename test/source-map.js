@@ -146,7 +146,7 @@ export const IMPORTS = Object.freeze({
     node: 'any',
   },
   transport: {
-    may: ['hub/', 'protocol/', 'config/'],
+    may: ['hub/', 'operations/message.js', 'protocol/', 'config/'],
     packages: ['ws', 'express'],
     node: 'any',
   },
@@ -303,7 +303,7 @@ export const IMPORTS = Object.freeze({
     node: ['node:buffer', 'node:crypto'],
   },
   'doors/pusher/http': {
-    may: ['doors/pusher/', 'hub/', 'protocol/', 'transport/http-api/'],
+    may: ['doors/pusher/', 'hub/', 'operations/message.js', 'protocol/', 'transport/http-api/'],
     packages: [],
     node: ['node:buffer', 'node:crypto'],
   },
@@ -331,7 +331,14 @@ export const IMPORTS = Object.freeze({
     node: ['node:buffer', 'node:crypto'],
   },
   'doors/centrifugo/http': {
-    may: ['config/', 'doors/centrifugo/', 'hub/', 'protocol/', 'transport/http-api/'],
+    may: [
+      'config/',
+      'doors/centrifugo/',
+      'hub/',
+      'operations/message.js',
+      'protocol/',
+      'transport/http-api/',
+    ],
     packages: [],
     node: ['node:buffer'],
   },

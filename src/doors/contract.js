@@ -11,7 +11,7 @@
  * @typedef {object} DoorServices
  * @property {Config} config @property {import('../hub/hub.js').Hub} hub
  * @property {Pick<Broker, 'publish'|'history'|'countConnections'|'state'>} broker
- * @property {import('../hub/publisher.js').Publisher} publisher
+ * @property {import('../operations/publisher.js').Publisher} publisher
  * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {HistoryOf} historyOf
  * @property {Pick<import('../recovery/history-reader.js').HistoryReader, 'read'|'page'>}

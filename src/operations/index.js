@@ -13,7 +13,7 @@ import { Replies } from './replies.js';
  * @typedef {object} OperationParts
  * @property {import('../config/settings.js').Config} config
  * @property {import('../hub/hub.js').Hub} hub
- * @property {import('../hub/publisher.js').Publisher} publisher
+ * @property {import('./publisher.js').Publisher} publisher
  * @property {import('./hook-gate.js').HookCalls|null} [hooks] null: none
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0 if
  *   the message passes; above 0: seconds to wait; −1: close with 4005
@@ -40,7 +40,8 @@ export function createOperations(parts) {
   const { log, overRateText, presenceLine } = parts;
   const replies = new Replies({ counters, log, overRateText });
   const lane = new Lane({ maxSteps: config.hookCallsPerConnection, replies, counters });
-  const hookGate = hooks && new HookGate({ hooks, hub, lane, publisher, replies });
+  const hookGate = hooks && new HookGate({ hooks, hub, lane });
+  if (hooks !== null) publisher.askBy({ hooks, lane });
   const joins = new Joins({
     ...{ config, hub, replies, lane, counters },
     gate: hookGate,

@@ -2,6 +2,7 @@
 
 import { ERRORS } from '../protocol/codes.js';
 import { errorOf, refusal, sizeText, toClose } from '../protocol/refusal.js';
+import { refusalOfBroker } from './broker-refusal.js';
 import { FaultCounts } from './fault-counts.js';
 
 const NO_ROOM = `room is missing. ${ERRORS.INVALID_ROOM.message}`;
@@ -106,19 +107,8 @@ export class Replies {
     this.refuse(connection, this.refusalOf(error), id);
   }
 
-  /** @param {unknown} error of the broker @returns {import('../protocol/refusal.js').Refusal} */
+  /** @param {unknown} error of the broker */
   refusalOf(error) {
-    const { code } = /** @type {{code?: string}} */ (error);
-    switch (code) {
-      case 'UNAVAILABLE':
-      case 'OUTCOME_UNKNOWN':
-      case 'IDEMPOTENCY_CONFLICT':
-      case 'STATE_FULL':
-        return refusal(code, undefined, 0);
-      case 'INVALID_MESSAGE_FORMAT':
-        return refusal(code, /** @type {Error} */ (error).message, 0);
-    }
-    this.log.error({ err: error }, 'broker failed with an unexpected error');
-    return refusal('INTERNAL_ERROR', undefined, 0);
+    return refusalOfBroker(error, this.log);
   }
 }

@@ -6,10 +6,10 @@ import { createBackend } from '../backend/index.js';
 import { RoomRules, streamRulesOf } from '../config/room-patterns.js';
 import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
-import { Publisher } from '../hub/publisher.js';
 import { NO_PRESENCE, PresenceTracker } from '../hub/room-users.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
 import { RareLog } from '../observability/rare-log.js';
+import { Publisher } from '../operations/publisher.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { HistoryReader } from '../recovery/history-reader.js';
 import { OutageNotice } from '../recovery/outage-notice.js';
@@ -45,8 +45,7 @@ export async function createDelivery(basics, relayPath) {
           requestSeconds: metrics.blobSeconds,
           log,
         });
-  const createPublisher = await loadPublisher(backend.edges);
-  return new Delivery(basics, { backend, blobs, historyRules, createPublisher });
+  return new Delivery(basics, { backend, blobs, historyRules });
 }
 
 export class Delivery {
@@ -56,9 +55,8 @@ export class Delivery {
    * @param {ReturnType<typeof import('../blobs/index.js').createBlobs>|null} parts.blobs null if
    *   there is no bucket
    * @param {RoomRules<import('../config/room-patterns.js').HistoryRule>} parts.historyRules
-   * @param {(parts: ConstructorParameters<typeof Publisher>[0]) => Publisher} parts.createPublisher
    */
-  constructor(basics, { backend, blobs, historyRules, createPublisher }) {
+  constructor(basics, { backend, blobs, historyRules }) {
     const { config, phase, counters, metrics, log, turn, closeAll } = basics;
     const { broker, presence } = backend;
     const { maxUnsentBytes } = config;
@@ -122,7 +120,11 @@ export class Delivery {
     this.outageNotice = new OutageNotice({ hub, scheduler, turn });
     this.historyReader = new HistoryReader({ scheduler, counters });
     this.stateReader = new StateReader({ scheduler, counters });
-    this.publisher = createPublisher({ broker, hub, phase, counters });
+    this.publisher = new Publisher({
+      ...{ config, broker, hub, phase, counters, log },
+      hasState: (room) => this.stateOf(room) !== null,
+      recorder: backend.edges?.hasMessages ? backend.edges : null,
+    });
   }
 
   /**
@@ -185,16 +187,6 @@ export class Delivery {
     this.scheduler.close();
     this.outageNotice.close();
   }
-}
-
-/**
- * @param {import('../backend/edges.js').Edges|null} edges null: nothing is recorded for webhooks
- * @returns {Promise<(parts: ConstructorParameters<typeof Publisher>[0]) => Publisher>}
- */
-async function loadPublisher(edges) {
-  if (!edges?.hasMessages) return (parts) => new Publisher(parts);
-  const { RecordedPublisher } = await import('../hub/recorded-publisher.js');
-  return (parts) => new RecordedPublisher({ ...parts, recorder: edges });
 }
 
 /** Unsent bytes of all connections together. @param {Basics} basics */

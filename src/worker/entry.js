@@ -129,7 +129,7 @@ export class Entry {
     this.limiter.charge(connection, address, performance.now(), bytes, session.user);
   };
 
-  /** @type {import('../hub/publisher.js').ChargeMembers} */
+  /** @type {import('../operations/publisher.js').ChargeMembers} */
   chargeMembers = (connection, members, bytes) => {
     if (members <= MEMBERS_PER_TOKEN) return;
     const { address, session } = connection;

@@ -2,7 +2,7 @@
 // cost.
 
 import assert from 'node:assert/strict';
-import { onceOnly } from '../../src/hub/publisher.js';
+import { optionsOf } from '../../src/operations/message.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { laneOf } from '../../src/webhooks/queue.js';
 import { startRedis } from '../harness/redis.js';
@@ -99,7 +99,7 @@ only(
     const fleet = new Fleet(t, redis.settings, 'contract-mark:', settingsOf({}));
     const { broker, edges } = await (await fleet.server())();
     const publication = encodePublication(KIND.MESSAGE, 1, 0, 'ann', Buffer.from('1'), 0, 1);
-    const once = onceOnly('ann', 'one', publication);
+    const once = optionsOf({ owner: 'ann', idempotencyKey: 'one' }, publication);
     await broker.publish('room', publication, once);
     const message = { sender: 'ann', payload: '1', offset: undefined, ...once };
     await redis.cli('ACL', 'SETUSER', 'default', '-set');

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { DOOR_TYPES, EVENT_TYPES } from '../../src/config/webhooks.js';
-import { onceOnly } from '../../src/hub/publisher.js';
+import { optionsOf } from '../../src/operations/message.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { assertSequences, begin, it } from './edge-fleet.js';
 import { eventually, LINGER_MS } from './suite.js';
@@ -142,8 +142,9 @@ it('a repeated publish is recorded once, or later if the first answer was lost',
   const publish = async ({ broker, edges }, room, key, isHeard = true) => {
     const text = Buffer.from('1');
     const publication = encodePublication(KIND.MESSAGE, 1, 0, 'ann', text, 0, 1);
-    const position = await broker.publish(room, publication, onceOnly('ann', key, publication));
-    const idempotencyKey = onceOnly('ann', key, publication)?.idempotencyKey;
+    const options = optionsOf({ owner: 'ann', idempotencyKey: key }, publication);
+    const position = await broker.publish(room, publication, options);
+    const idempotencyKey = options?.idempotencyKey;
     const offset = position?.offset;
     if (isHeard) edges.publish(room, { sender: 'ann', payload: '1', offset, idempotencyKey });
   };

@@ -216,7 +216,7 @@ test('a request at fault has the status and the form of the documentation', asyn
     [post({ channels: ['#server-to-user-1', 'b'] }), 400, /only one/],
     [post({ socket_id: '1' }), 400, /socket_id/],
     [post({ socket_id: '1.1\n' }), 400, /socket_id/],
-    [post({ data: 'é'.repeat(501) }), 413, /1000 bytes/],
+    [post({ data: 'é'.repeat(501) }), 413, /1,000 bytes/],
     [api('/batch_events', { body: { batch: [] } }), 400, /batch/],
     [api('/batch_events', { body: { batch: Array(11).fill(event) } }), 400, /1 to 10/],
     [

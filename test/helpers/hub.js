@@ -3,11 +3,11 @@
 import { createCommands } from '../../src/doors/native/index.js';
 import { Hub } from '../../src/hub/hub.js';
 import { Outbox } from '../../src/hub/outbox.js';
-import { Publisher } from '../../src/hub/publisher.js';
 import { NO_PRESENCE, PresenceTracker } from '../../src/hub/room-users.js';
 import { SlowConsumers } from '../../src/hub/slow-consumers.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { createOperations } from '../../src/operations/index.js';
+import { Publisher } from '../../src/operations/publisher.js';
 import { HistoryReader } from '../../src/recovery/history-reader.js';
 import { OutageNotice } from '../../src/recovery/outage-notice.js';
 import { SyncScheduler } from '../../src/recovery/scheduler.js';
@@ -119,7 +119,10 @@ export function buildHub({
   };
   const outageNotice = new OutageNotice({ hub, scheduler, turn });
   const phase = new Phase();
-  const publisher = new Publisher({ broker, hub, phase, counters });
+  const publisher = new Publisher({
+    ...{ config, broker, hub, phase, counters, log },
+    hasState: (room) => scheduler.hasState(room),
+  });
   const operations = createOperations({
     ...{ config, hub, publisher, hooks, admitMessage, takeFreeRead, charge, counters, log },
     presenceLine: turn.line('presence', (answer) => answer(), new FairQueue()),

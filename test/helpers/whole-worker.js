@@ -8,7 +8,6 @@ import { randomUUID } from 'node:crypto';
 import pino from 'pino';
 import { RoomRules, streamRulesOf } from '../../src/config/room-patterns.js';
 import { loadDoors } from '../../src/doors/index.js';
-import { RecordedPublisher } from '../../src/hub/recorded-publisher.js';
 import { ANNOUNCEMENTS } from '../../src/protocol/publication.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
 import { WorkerAuth } from '../../src/worker/auth.js';
@@ -22,7 +21,7 @@ import { serverConfigOf } from './config.js';
 import { createBackend } from './memory-backend/index.js';
 
 /** @typedef {import('../harness/server.js').Owner} Owner */
-/** @typedef {import('../../src/hub/recorded-publisher.js').Recorder} Recorder */
+/** @typedef {import('../../src/operations/publisher.js').Recorder} Recorder */
 /** @typedef {Awaited<ReturnType<typeof startWorker>>} TestedWorker */
 
 const places = {
@@ -51,10 +50,8 @@ export async function startWorker(t, env) {
     open: async () => {},
     close: () => memory.close(),
   });
-  const delivery = new Delivery(basics, {
-    ...{ backend, blobs: null, historyRules },
-    createPublisher: (given) => new RecordedPublisher({ ...given, recorder }),
-  });
+  const delivery = new Delivery(basics, { backend, blobs: null, historyRules });
+  delivery.publisher.recorder = recorder;
   const createHooks = config.hooks === null ? null : await prepareHooks(config.hooks);
   const auth = config.tokens === null ? null : WorkerAuth;
   const entry = new Entry(basics, delivery, auth, createHooks);

@@ -13,6 +13,7 @@ import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { AuditLog } from '../../src/observability/audit-log.js';
 import { API_ROUTES, createCounters } from '../../src/observability/counters.js';
 import { RareLog } from '../../src/observability/rare-log.js';
+import { MessageRules } from '../../src/operations/message.js';
 import { ACTIONS } from '../../src/transport/http-api/audited.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
 import { createMeters } from '../../src/worker/api.js';
@@ -60,7 +61,7 @@ async function startApis(t, trustProxy = 'loopback', disconnect = async () => 0)
   );
   const services = /** @type {any} */ ({
     config,
-    publisher: { publish: async () => {} },
+    publisher: { publish: async () => {}, rules: new MessageRules(config, () => false) },
     broker: { countConnections: async () => 0 },
     fleet: {
       disconnect,

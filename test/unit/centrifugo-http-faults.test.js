@@ -8,6 +8,7 @@ import { loadConfig } from '../../src/config/config.js';
 import { CentrifugoApi, isApiPath } from '../../src/doors/centrifugo/http/api.js';
 import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { MessageRules } from '../../src/operations/message.js';
 import { createMeters } from '../../src/worker/api.js';
 import { KEY } from '../helpers/centrifugo-api.js';
 import { limit, start, until } from '../helpers/public-port.js';
@@ -36,7 +37,7 @@ async function startApi(t, { publish = async () => {}, env = {}, fleet = {} } = 
   const api = new CentrifugoApi(
     /** @type {any} */ ({
       config,
-      publisher: { publish },
+      publisher: { publish, rules: new MessageRules(config, () => false) },
       fleet,
       tracker: NO_PRESENCE,
       historyOf: () => null,

@@ -7,6 +7,7 @@ import { loadConfig } from '../../src/config/config.js';
 import { Emulation } from '../../src/doors/centrifugo/emulation.js';
 import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { MessageRules } from '../../src/operations/message.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
 import { createNotFound } from '../../src/transport/not-found.js';
 import { serverConfigOf } from '../helpers/config.js';
@@ -23,7 +24,7 @@ function apiParts() {
   return {
     config,
     broker: { countConnections: never },
-    publisher: { publish: never },
+    publisher: { publish: never, rules: new MessageRules(config, () => false) },
     historyOf: () => null,
     stateOf: () => null,
     stateReader: { read: async () => null },
@@ -494,7 +495,7 @@ test('a pipelined request gives back its place if its socket closes first', limi
   /** @type {Promise<never>} */
   const never = new Promise(() => {});
   const { connect } = await start(t, {
-    api: new HttpApi({ ...parts, publisher: { publish: () => never } }),
+    api: new HttpApi({ ...parts, publisher: { ...parts.publisher, publish: () => never } }),
   });
   const fleet = { name: '', listen: () => never, deliver: () => never };
   const emulation = new Emulation({ ...parts, fleet: /** @type {any} */ (fleet) });

@@ -8,6 +8,7 @@ import { loadConfig } from '../../src/config/config.js';
 import { isApiPath, ownPath, PusherApi } from '../../src/doors/pusher/http/api.js';
 import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { MessageRules } from '../../src/operations/message.js';
 import { limit, start, until } from '../helpers/public-port.js';
 import { signedRequest } from '../helpers/pusher-api.js';
 
@@ -36,7 +37,7 @@ async function startApi(t, { publish = async () => {}, env = {}, fleet = {} } = 
   const api = new PusherApi(
     /** @type {any} */ ({
       config,
-      publisher: { publish },
+      publisher: { publish, rules: new MessageRules(config, () => false) },
       fleet,
       tracker: NO_PRESENCE,
       historyOf: () => null,

@@ -11,9 +11,8 @@ import { Sessions } from '../../src/auth/sessions.js';
 import { Edges } from '../../src/backend/edges.js';
 import { RedisEdges } from '../../src/backend/redis/edges.js';
 import { Connection } from '../../src/hub/connection.js';
-import { RecordedPublisher } from '../../src/hub/recorded-publisher.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { Publisher } from '../../src/operations/publisher.js';
 import { Tail } from '../../src/worker/tail.js';
 import { configOf } from '../helpers/config.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
@@ -41,7 +40,7 @@ test('without endpoints, nothing that records is loaded', () => {
     'backend/redis/index.js',
     'backend/embedded/index.js',
   ]);
-  for (const path of ['backend/redis/presence.js', 'hub/publisher.js', 'worker/entry.js'])
+  for (const path of ['backend/redis/presence.js', 'operations/publisher.js', 'worker/entry.js'])
     assert.ok(loaded.has(path), path);
   for (const path of [
     'backend/edges.js',
@@ -54,7 +53,6 @@ test('without endpoints, nothing that records is loaded', () => {
     'backend/embedded/edges.js',
     'backend/embedded/event-recorder.js',
     'backend/embedded/event-queue.js',
-    'hub/recorded-publisher.js',
   ])
     assert.equal(loaded.has(path), false, path);
 });
@@ -213,7 +211,8 @@ test('a message is reported when the broker has accepted it, in the rooms that a
   const reported = [];
   /** @type {string[]} */
   const answered = [];
-  const publisher = new RecordedPublisher({
+  const publisher = new Publisher({
+    ...{ config: configOf(), hasState: () => false, log: { error() {} } },
     broker: {
       publish: async (room) => {
         if (room === 'chat.away') throw new Error('away');
@@ -230,23 +229,25 @@ test('a message is reported when the broker has accepted it, in the rooms that a
   });
   const connection = new Connection(new FakeTransport(), '127.0.0.1');
   const listener = {
-    onPublish() {},
-    /** @type {import('../../src/hub/publisher.js').PublishListener['onPublished']} */
+    /** @type {import('../../src/operations/publisher.js').PublishListener['onPublished']} */
     onPublished: (_connection, id) => void answered.push(`${id}`),
-    /** @type {import('../../src/hub/publisher.js').PublishListener['onRefused']} */
+    /** @type {import('../../src/operations/publisher.js').PublishListener['onRefused']} */
     onRefused: (_connection, id) => void answered.push(`no ${id}`),
   };
   const payload = Buffer.from('{"text":"h\u00e9"}');
-  const publication = encodePublication(KIND.MESSAGE, 1, 0, 'ann', payload, 0, payload.length);
+  const message = {
+    ...{ source: payload, start: 0, end: payload.length, sender: 'ann', except: '' },
+    ...{ key: undefined, owner: 'ann', app: null, mayPublish: true },
+  };
   for (const [id, room] of ['chat.a', 'chat.h', 'other', 'chat.away'].entries())
-    publisher.publishFor(listener, connection, id, room, publication, { idempotencyKey: room });
+    publisher.publishFor(listener, connection, id, room, { ...message, idempotencyKey: room });
   assert.deepEqual(reported, []);
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(answered.sort(), ['0', '1', '2', 'no 3']);
-  const message = { sender: 'ann', payload: '{"text":"h\u00e9"}' };
+  const shown = { sender: 'ann', payload: '{"text":"h\u00e9"}' };
   assert.deepEqual(reported, [
-    { room: 'chat.a', ...message, offset: undefined, key: undefined, idempotencyKey: 'chat.a' },
-    { room: 'chat.h', ...message, offset: 3, key: undefined, idempotencyKey: 'chat.h' },
+    { room: 'chat.a', ...shown, offset: undefined, key: undefined, idempotencyKey: 'chat.a' },
+    { room: 'chat.h', ...shown, offset: 3, key: undefined, idempotencyKey: 'chat.h' },
   ]);
 });
 

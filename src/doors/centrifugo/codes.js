@@ -167,12 +167,15 @@ export function replyError(code, message = ERRORS[code].message) {
   return { code, message, temporary: ERRORS[code].isTemporary };
 }
 
+/** Errors whose text says what the usual one of their code does not. @type {ReadonlySet<ErrorCode>} */
+const TOLD = new Set(['RATE_LIMIT_EXCEEDED', 'MESSAGE_TOO_LARGE', 'INVALID_MESSAGE_FORMAT']);
+
 /** @param {Refusal} refused */
 export function errorOfRefusal(refused) {
   const error = /** @type {ErrorCode} */ (errorOf(refused));
   // Clients must not repeat a publish whose outcome is unknown.
   if (error === 'OUTCOME_UNKNOWN') return { code: 100, message: refused.message };
-  const hasText = refused.code === 'DENIED' || error === 'RATE_LIMIT_EXCEEDED';
+  const hasText = refused.code === 'DENIED' || TOLD.has(error);
   return replyError(CODES[error] ?? 100, hasText ? refused.message : undefined);
 }
 

@@ -313,11 +313,11 @@ export class Connections {
 
   /**
    * @param {Connection} connection @param {number} id of the command
-   * @param {Pick<DoorError, 'code'|'message'>} error
+   * @param {Pick<DoorError, 'code'|'message'|'counted'>} error
    */
-  refuse(connection, id, { code, message }) {
+  refuse(connection, id, { code, message, counted = COUNTED[code] }) {
     const { counters } = this.services;
-    counters.errors[COUNTED[code] ?? 'INTERNAL_ERROR']++;
+    counters.errors[counted ?? 'INTERNAL_ERROR']++;
     if (id !== 0)
       this.#clients.get(connection)?.send(connection, { id, error: replyError(code, message) });
   }

@@ -19,13 +19,19 @@ export const ERRORS = Object.freeze({
   113: { message: 'conflict' },
 });
 
+/** @import { ErrorCode } from '../../protocol/codes.js' */
+
 /** A handler throws it to refuse a command or a request. */
 export class DoorError extends Error {
-  /** @param {number} code @param {string} [detail] after the usual message */
-  constructor(code, detail) {
+  /**
+   * @param {number} code @param {string} [detail] after the usual message
+   * @param {ErrorCode} [counted] as which it is counted, if the code stands for several errors
+   */
+  constructor(code, detail, counted) {
     const usual = ERRORS[code]?.message ?? 'error';
     super(detail === undefined ? usual : `${usual}: ${detail}`);
     this.name = 'DoorError';
     this.code = code;
+    this.counted = counted;
   }
 }

@@ -1,15 +1,13 @@
 // publish.js: the command publish.
 
 import { isPayload } from '../../protocol/decode.js';
-import { encodePublication, KIND } from '../../protocol/publication.js';
-import { sizeText } from '../../protocol/refusal.js';
 import { channelFault, roomOf } from './channels.js';
 import { clientOf } from './client-id.js';
 import { DISCONNECTS } from './codes.js';
 import { DoorError } from './errors.js';
 
 /** @import { Connection } from '../../hub/connection.js' */
-/** @import { PublishListener } from '../../hub/publisher.js' */
+/** @import { PublishListener } from '../../operations/publisher.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Handler } from './client.js' */
 /** @import { Connections } from './connections.js' */
@@ -29,7 +27,6 @@ export class PublishCommand {
     this.services = services;
     this.connections = connections;
     this.rights = rights;
-    this.publisher = services.operations.hookGate ?? services.publisher;
   }
 
   /** @type {Handler} */
@@ -40,28 +37,22 @@ export class PublishCommand {
     // Publications of maps have a key.
     if (key || request.removed) throw new DoorError(108);
     if (data === undefined || data.length === 0) throw new DoorError(107, 'no data');
-    const { maxInlineBytes } = this.services.config;
-    if (data.length > maxInlineBytes) {
-      const text = sizeText('data', data.length, maxInlineBytes, 'FANFARE_MAX_INLINE_BYTES');
-      throw new DoorError(107, text);
-    }
     if (client.codec.isBinary && !isPayload(data)) throw new DoorError(107, 'data is not JSON');
     const room = roomOf(channel);
-    if (!this.rights.has(connection, client, 'publish', channel, room)) throw new DoorError(103);
     const { session } = connection;
-    const publication = encodePublication(
-      KIND.MESSAGE,
-      Date.now(),
-      0,
-      session.isAnonymous ? clientOf(connection.id) : session.sender,
-      data,
-      0,
-      data.length,
-    );
-    this.publisher.publishFor(this, connection, id, room, publication);
+    this.services.publisher.publishFor(this, connection, id, room, {
+      source: data,
+      start: 0,
+      end: data.length,
+      sender: session.isAnonymous ? clientOf(connection.id) : session.sender,
+      except: '',
+      key: undefined,
+      idempotencyKey: undefined,
+      owner: '',
+      app: null,
+      mayPublish: this.rights.has(connection, client, 'publish', channel, room),
+    });
   };
-
-  onPublish() {}
 
   /** @type {PublishListener['onPublished']} */
   onPublished(connection, id) {
@@ -82,13 +73,14 @@ export class PublishCommand {
   };
 
   /** @type {PublishListener['onRefused']} */
-  onRefused(connection, id, error) {
-    this.services.operations.replies.brokerError(connection, error, id);
+  onRefused(connection, id, refused) {
+    this.services.operations.replies.refuse(connection, refused, id);
   }
 }
 
 /** @param {string} channel @throws {DoorError} 102 or 107 */
 export function checkChannel(channel) {
   const fault = channelFault(channel);
-  if (fault !== null) throw new DoorError(fault === 'length' ? 107 : 102);
+  if (fault === 'length') throw new DoorError(107, undefined, 'INVALID_ROOM');
+  if (fault !== null) throw new DoorError(102);
 }

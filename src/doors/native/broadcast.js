@@ -3,7 +3,7 @@
 
 import { EVERYONE } from '../../hub/hub.js';
 import { encodeBroadcastResult } from '../../protocol/encode.js';
-import { encodePublication, KIND, senderOf, tagOf } from '../../protocol/publication.js';
+import { KIND, senderOf, tagOf } from '../../protocol/publication.js';
 
 const BROADCAST_RESULT_MS = 2000;
 
@@ -23,27 +23,17 @@ export class BroadcastCommand {
    * @param {'everyone'|'granted'|'none'} parts.clientBroadcast `granted`: by token
    * @param {import('../../hub/hub.js').Hub} parts.hub
    * @param {{countConnections(): Promise<number>}} parts.broker
-   * @param {import('./publish.js').CommandPublisher} parts.publisher
+   * @param {Pick<import('../../operations/publisher.js').Publisher, 'publishFor'>} parts.publisher
    * @param {import('../../operations/replies.js').Replies} parts.replies
-   * @param {number} parts.maxInlineBytes of a payload
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast
    *   0 if the broadcast passes; otherwise as `admitMessage` of dispatch.js
    */
-  constructor({
-    clientBroadcast,
-    hub,
-    broker,
-    publisher,
-    replies,
-    maxInlineBytes,
-    admitBroadcast,
-  }) {
+  constructor({ clientBroadcast, hub, broker, publisher, replies, admitBroadcast }) {
     this.clientBroadcast = clientBroadcast;
     this.hub = hub;
     this.broker = broker;
     this.publisher = publisher;
     this.replies = replies;
-    this.maxInlineBytes = maxInlineBytes;
     this.admitBroadcast = admitBroadcast;
     /** Broadcasts without a result yet, by tag. @type {Map<number, PendingBroadcast>} */
     this.pending = new Map();
@@ -59,43 +49,33 @@ export class BroadcastCommand {
     if (!this.#mayBroadcast(connection))
       return this.replies.error(connection, 'PERMISSION_DENIED', id, this.#whyNot(connection));
     const bytes = payloadEnd - payloadStart;
-    const max = this.maxInlineBytes;
-    if (bytes > max) {
-      const setting = 'FANFARE_MAX_INLINE_BYTES';
-      return this.replies.tooLarge(connection, id, 'The payload', bytes, max, setting);
-    }
     const wait = this.admitBroadcast(connection, performance.now(), bytes);
     if (wait !== 0) return this.replies.overRate(connection, id, wait);
     const payload = source.toString('utf8', payloadStart, payloadEnd);
     const tag = this.nextTag;
     this.nextTag = (tag % 0xffffffff) + 1;
-    const publication = encodePublication(
-      KIND.BROADCAST,
-      Date.now(),
-      tag,
-      connection.id,
-      source,
-      payloadStart,
-      payloadEnd,
-    );
     const acceptedMs = Number.POSITIVE_INFINITY;
     /** @type {PendingBroadcast} */
     const pending = { connection, id, payload, acceptedMs, hasResult: false };
     // Without an ack: the result follows.
-    /** @type {import('../../hub/publisher.js').PublishListener} */
+    /** @type {import('../../operations/publisher.js').PublishListener} */
     const listener = {
       // Not before: a hook may deny it.
       onPublish: () => this.pending.set(tag, pending),
       onPublished() {
         pending.acceptedMs = performance.now();
       },
-      onRefused: (_connection, _id, error) => {
+      onRefused: (_connection, _id, refused) => {
         this.pending.delete(tag);
         // If its result was sent, it was delivered, and only the broker's answer was lost.
-        if (!pending.hasResult) this.replies.brokerError(connection, error, id);
+        if (!pending.hasResult) this.replies.refuse(connection, refused, id);
       },
     };
-    this.publisher.publishFor(listener, connection, id, EVERYONE, publication);
+    this.publisher.publishFor(listener, connection, id, EVERYONE, {
+      ...{ kind: KIND.BROADCAST, tag, sender: connection.id },
+      ...{ source, start: payloadStart, end: payloadEnd, except: '' },
+      ...{ key: undefined, idempotencyKey: undefined, owner: '', app: null, mayPublish: true },
+    });
   }
 
   /** @param {Connection} connection */

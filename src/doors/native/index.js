@@ -22,7 +22,7 @@ import { SessionCommands } from './session.js';
  * @property {import('../../hub/hub.js').Hub} hub
  * @property {import('../../operations/index.js').Operations} operations
  * @property {{countConnections(): Promise<number>}} broker
- * @property {import('../../hub/publisher.js').Publisher} publisher
+ * @property {import('../../operations/publisher.js').Publisher} publisher
  * @property {number} idempotencyMs how long the broker remembers an idempotency key
  * @property {import('../../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {import('../../recovery/history-reader.js').HistoryReader} historyReader
@@ -95,10 +95,10 @@ export function createCommands(parts) {
 
 /** @param {CommandParts} parts */
 function createHandlers({ operations, ...parts }) {
-  const { config, hub, tracker, counters, historyReader } = parts;
-  const { maxInlineBytes, maxUnsentBytes } = config;
-  const { replies, hookGate, pendingReads } = operations;
-  const publisher = hookGate ?? parts.publisher;
+  const { config, hub, tracker, historyReader } = parts;
+  const { maxUnsentBytes } = config;
+  const { replies, pendingReads } = operations;
+  const { publisher } = parts;
   const session = new SessionCommands({
     config,
     idempotencyMs: parts.idempotencyMs,
@@ -106,21 +106,13 @@ function createHandlers({ operations, ...parts }) {
     replies,
   });
   const joins = new JoinCommands({ tracker, joins: operations.joins, replies });
-  const messages = new MessageCommand({
-    publisher,
-    replies,
-    maxInlineBytes,
-    hasState: (room) => parts.scheduler.hasState(room),
-    maxValueBytes: config.stateMaxValueBytes,
-    appCounters: hasAppTokens(config) ? counters.apps : null,
-  });
+  const messages = new MessageCommand({ publisher, replies });
   const broadcasts = new BroadcastCommand({
     clientBroadcast: config.clientBroadcast,
     hub,
     broker: parts.broker,
     publisher,
     replies,
-    maxInlineBytes,
     admitBroadcast: parts.admitBroadcast,
   });
   const histories = new HistoryCommand({

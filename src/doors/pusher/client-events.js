@@ -4,7 +4,6 @@
 import { Rate } from '../../admission/rate.js';
 import { asciiJson, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
-import { asTransient, encodePublication, KIND } from '../../protocol/publication.js';
 import { isChannel, kindOf, roomOf } from '../../protocol/pusher-channels.js';
 import { encodePayload, errorText } from './frames.js';
 import { isObject } from './messages.js';
@@ -13,10 +12,8 @@ import { socketIdOf } from './socket-id.js';
 const PREFIX = 'client-';
 /** Pusher's own sentence. */
 export const OVER_QUOTA = 'The rate limit for sending client events exceeded the quota.';
-const TRANSIENT = Object.freeze({ isTransient: true });
 
 /** @import { Connection } from '../../hub/connection.js' */
-/** @import { PublishListener } from '../../hub/publisher.js' */
 /** @import { ErrorCode } from '../../protocol/codes.js' */
 /** @import { App } from '../../config/pusher.js' */
 /** @import { DoorServices } from '../contract.js' */
@@ -56,11 +53,12 @@ export class ClientEvents {
         4301,
         'To send client events, you must enable this feature in the Settings page of your dashboard.',
       );
-    const kind = isChannel(channel) ? kindOf(channel) : null;
+    const kind =
+      isChannel(channel) && channel.length <= app.maxChannelLength ? kindOf(channel) : null;
     if (!isChannel(channel) || kind === null || !kind.isPrivate || kind.isEncrypted)
       return this.#refuse(
         connection,
-        'PERMISSION_DENIED',
+        kind === null ? 'INVALID_ROOM' : 'PERMISSION_DENIED',
         null,
         'Client event rejected - only supported on private and presence channels',
       );
@@ -80,13 +78,6 @@ export class ClientEvents {
         4301,
         `The event name is longer than the allowed ${app.maxEventNameLength} characters.`,
       );
-    if (Buffer.byteLength(sent.data) > app.maxEventBytes)
-      return this.#refuse(
-        connection,
-        'MESSAGE_TOO_LARGE',
-        4301,
-        `The event data is larger than ${app.maxEventBytes} bytes.`,
-      );
     if (!this.#admit(client))
       return this.#refuse(
         connection,
@@ -96,9 +87,7 @@ export class ClientEvents {
           `${app.clientEventsPerSecond} a second ("clientEventsPerSecond" of the app).`,
       );
     const user = kind.isPresence ? (room.users?.userOf(connection) ?? null) : null;
-    this.#ask(connection, room.name, sent, message.data, (allowed) =>
-      this.#publish(connection, client, room.name, allowed, user),
-    );
+    this.#publish(connection, client, room.name, sent, message.data, user);
   };
 
   /** @param {Client} client */
@@ -119,54 +108,52 @@ export class ClientEvents {
 
   /**
    * onPublish gets `{event, data}` and may change it.
-   * @param {Connection} connection @param {string} room @param {ClientEvent} sent
-   * @param {unknown} data as the client sent it @param {(allowed: ClientEvent) => void} act
-   */
-  #ask(connection, room, sent, data, act) {
-    const { hooks, operations } = this.services;
-    if (hooks === null || !hooks.has('onPublish')) return act(sent);
-    const { lane } = operations;
-    if (lane.isFull) return lane.refuse(connection, undefined);
-    const verdict = hooks.callFor('onPublish', connection, [room, { event: sent.event, data }]);
-    lane.after(connection, 'message', sent.data.length, verdict, ({ refusal, answer }) => {
-      const changed = answer.payload === null ? sent : changedEvent(sent, answer.payload);
-      if (refusal === null && changed !== null) return act(changed);
-      this.#refuse(connection, 'PERMISSION_DENIED', null, 'Client event rejected');
-    });
-  }
-
-  /**
    * @param {Connection} connection @param {Client} client @param {string} room
-   * @param {ClientEvent} sent @param {string|null} user of a presence channel
+   * @param {ClientEvent} sent @param {unknown} data as the client sent it
+   * @param {string|null} user of a presence channel
    */
-  #publish(connection, client, room, { event, data, isRaw }, user) {
+  #publish(connection, client, room, sent, data, user) {
     const { app } = client;
-    const payload = encodePayload(event, data, user, isRaw);
-    const publication = asTransient(
-      encodePublication(
-        KIND.MESSAGE,
-        Date.now(),
-        0,
-        senderOf(connection, client, user),
-        payload,
-        0,
-        payload.length,
-        connection.id,
-      ),
-    );
-    const { publisher, edges, operations, counters } = this.services;
-    /** @type {PublishListener} */
-    const listener = {
-      onPublish() {},
-      onPublished() {
-        counters.apps.events[`${app.id},client`]++;
-        const fields = { event, socket_id: socketIdOf(connection.id), user_id: user ?? undefined };
-        edges?.report(room, 'client.event', fields, { data });
+    const { publisher, edges, operations } = this.services;
+    let allowed = sent;
+    const payload = payloadOf(sent, user);
+    publisher.publishFor(
+      {
+        onPublished() {
+          const { event, data: text } = allowed;
+          const fields = {
+            event,
+            socket_id: socketIdOf(connection.id),
+            user_id: user ?? undefined,
+          };
+          edges?.report(room, 'client.event', fields, { data: text });
+        },
+        onRefused: (_connection, _id, refused) => {
+          if (refused.code === 'DENIED')
+            this.#refuse(connection, 'PERMISSION_DENIED', null, 'Client event rejected');
+          else if (refused.code === 'HOOK_FAILED')
+            this.#refuse(connection, 'UNAVAILABLE', null, refused.message);
+          else operations.replies.refuse(connection, refused);
+        },
       },
-      onRefused: (_connection, _id, error) =>
-        operations.replies.brokerError(connection, error, undefined),
-    };
-    publisher.publishFor(listener, connection, undefined, room, publication, TRANSIENT);
+      connection,
+      undefined,
+      room,
+      {
+        ...{ source: payload, start: 0, end: payload.length, bytes: Buffer.byteLength(sent.data) },
+        ...{ sender: senderOf(connection, client, user), except: connection.id, key: undefined },
+        ...{ idempotencyKey: undefined, owner: '', app, mayPublish: true, isTransient: true },
+        asked: {
+          payload: { event: sent.event, data },
+          changed(answer) {
+            const changed = changedEvent(sent, answer);
+            if (changed === null) return null;
+            allowed = changed;
+            return payloadOf(changed, user);
+          },
+        },
+      },
+    );
   }
 
   /**
@@ -177,6 +164,11 @@ export class ClientEvents {
     this.services.counters.errors[code]++;
     connection.send(errorText(pusherCode, text));
   }
+}
+
+/** @param {ClientEvent} event @param {string|null} user of a presence channel */
+function payloadOf({ event, data, isRaw }, user) {
+  return encodePayload(event, data, user, isRaw);
 }
 
 /** @param {App} app @param {Message} message @returns {ClientEvent} */

@@ -16,7 +16,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @typedef {object} Services
  * @property {import('../../config/settings.js').Config} config
  * @property {Pick<Broker, 'countConnections'>} broker
- * @property {Pick<import('../../hub/publisher.js').Publisher, 'publish'>} publisher
+ * @property {Pick<import('../../operations/publisher.js').Publisher, 'publish'|'rules'>} publisher
  * @property {HistoryOf} historyOf @property {HistoryOf} stateOf the rules of rooms with state
  * @property {Pick<import('../../recovery/state-reader.js').StateReader, 'read'>} stateReader
  * @property {Pick<import('../../recovery/history-reader.js').HistoryReader, 'read'>} historyReader

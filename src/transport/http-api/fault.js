@@ -108,6 +108,19 @@ export function faultOf(error, log) {
   return new ApiFault('INTERNAL_ERROR');
 }
 
+/**
+ * A message that its room does not take.
+ * @param {Refusal} refused by MessageRules @param {string} [path] of its fields in the body
+ */
+export function messageFault({ code, message, field = 'payload' }, path = '') {
+  return code === 'MESSAGE_TOO_LARGE'
+    ? new ApiFault('PAYLOAD_TOO_LARGE', { message })
+    : new ApiFault('INVALID_FIELD', {
+        field: path + field,
+        message: `${path}${field}: ${message}`,
+      });
+}
+
 /** @param {string} rule */
 function invalidKey(rule) {
   return new ApiFault('INVALID_FIELD', { field: 'key', message: ruleText('key', rule) });

@@ -4,22 +4,14 @@
 // own result. If all fail in the same way, the request does.
 
 import { EVERYONE } from '../../hub/hub.js';
-import { onceOnly } from '../../hub/publisher.js';
-import { encodeClaim } from '../../protocol/claim.js';
+import { encodeMessage, optionsOf } from '../../operations/message.js';
 import { isRoom } from '../../protocol/decode.js';
-import {
-  encodeKeyed,
-  encodePublication,
-  isConnectionId,
-  KIND,
-} from '../../protocol/publication.js';
-import { sizeText } from '../../protocol/refusal.js';
-import { ApiFault, badValue } from './fault.js';
+import { isConnectionId, KIND } from '../../protocol/publication.js';
+import { ApiFault, badValue, messageFault } from './fault.js';
 import {
   A_CONNECTION,
   A_KEY,
   A_ROOM,
-  A_STATE_KEY,
   connectionId,
   idempotencyKey,
   invalid,
@@ -54,16 +46,10 @@ const BROADCAST = { payload };
 export class PublishRoutes {
   /** @param {Services} services */
   constructor(services) {
-    const { config, broker, blobs, stateOf } = services;
-    const { maxMessageBytes, maxInlineBytes } = config;
-    this.stateOf = stateOf;
-    this.maxValueBytes = config.stateMaxValueBytes;
-    /** Of a payload that goes through the broker. */
-    this.maxInlineBytes = maxInlineBytes;
-    this.maxPayloadBytes = blobs ? maxInlineBytes : Math.min(maxInlineBytes, maxMessageBytes);
+    const { broker, blobs, publisher } = services;
+    this.rules = publisher.rules;
     this.broker = broker;
     this.blobs = blobs;
-    this.counters = services.counters;
     this.publishing = new Publishing(services);
   }
 
@@ -78,7 +64,7 @@ export class PublishRoutes {
     call.key.requireRooms(names);
     for (const name of names) this.#checkMessage(call, name, fields, '');
     const claim = await this.#claim(call, fields, names.length);
-    if (claim === null) this.#charge(call, [fields.payload], names.length);
+    if (claim === null) charge(call, [fields.payload], names.length);
     // Brokers do not change it.
     const encoded = encode(call, fields, claim, key);
     const outcomes = await this.#publishAll(
@@ -98,7 +84,7 @@ export class PublishRoutes {
     if (this.blobs === null) throw new ApiFault('NO_BUCKET');
     call.key.requireRight('publish');
     if (!isRoom(name)) throw badValue('room', A_ROOM);
-    if (this.stateOf(call.key.names.roomOf(name)) !== null)
+    if (this.rules.hasState(call.key.names.roomOf(name)))
       throw badValue('room', 'it has state: send JSON with a key');
     if (except !== undefined && !isConnectionId(except)) throw badValue('except', A_CONNECTION);
     call.key.requireRooms([name]);
@@ -130,7 +116,7 @@ export class PublishRoutes {
       payloads.push(fields.payload);
     }
     call.key.requireRooms(names);
-    this.#charge(call, payloads, 1);
+    charge(call, payloads, 1);
     // One after the other, so that a batch has one place among the uploads.
     /** @type {(Claim|null)[]} */
     const claims = [];
@@ -152,22 +138,18 @@ export class PublishRoutes {
     const { payload: slice } = readFields(call.body, BROADCAST);
     const key = idempotencyHeader(call);
     if (slice === undefined) throw invalid('payload', payload.rule);
-    // A claim belongs to a room (publication.js).
-    if (this.#isLarge(slice)) throw this.#tooLarge(sizeOf(slice));
-    this.#charge(call, [slice], 1);
     const { start, end } = slice;
-    const publication = encodePublication(
-      KIND.BROADCAST,
-      Date.now(),
-      0,
-      SENDER,
-      call.body,
-      start,
-      end,
-    );
-    const options = onceOnly(call.key.names.owner, key, publication);
-    const message = { room: EVERYONE, publication, options };
-    const [outcome] = await this.publishing.publishAll([message]);
+    const message = {
+      ...{ source: call.body, start, end, sender: SENDER, except: '', key: undefined },
+      ...{ idempotencyKey: key, owner: call.key.names.owner, app: null, kind: KIND.BROADCAST },
+    };
+    // Without the bucket: a claim belongs to a room (publication.js).
+    const refused = this.rules.refusalOf(EVERYONE, message);
+    if (refused !== null) throw messageFault(refused);
+    charge(call, [slice], 1);
+    const publication = encodeMessage(message);
+    const options = optionsOf(message, publication);
+    const [outcome] = await this.publishing.publishAll([{ room: EVERYONE, publication, options }]);
     if ('fault' in outcome) throw outcome.fault;
     const listenerCount = await this.broker.countConnections().catch(() => undefined);
     return { listenerCount };
@@ -177,36 +159,26 @@ export class PublishRoutes {
    * @param {Call} call
    * @param {readonly import('./publishing.js').Message[]} messages to rooms as the key names them
    */
-  async #publishAll({ key: { app, names } }, messages) {
-    const outcomes = await this.publishing.publishAll(
+  #publishAll({ key: { app, names } }, messages) {
+    return this.publishing.publishAll(
       messages.map(({ room: name, ...message }) => ({ room: names.roomOf(name), ...message })),
+      app,
     );
-    if (app !== null)
-      this.counters.apps.events[`${app.id},api`] += outcomes.filter(
-        (one) => !('fault' in one),
-      ).length;
-    return outcomes;
   }
 
   /**
-   * Checks a message's size and key. Rooms with state need a key, and have no `except`.
+   * Rooms with state need a key, and have no `except` and no large payloads.
    * @param {Call} call @param {string} name of the room @param {Fields} fields
    * @param {string} path of the fields
    */
   #checkMessage({ key: { app, names } }, name, fields, path) {
-    const { key, payload: slice, except, upload: object } = fields;
-    if (app !== null && slice !== undefined && sizeOf(slice) > app.maxEventBytes)
-      throw tooLarge(sizeOf(slice), app.maxEventBytes, '"maxEventBytes" of the app');
-    if (this.stateOf(names.roomOf(name)) === null) {
-      if (key !== undefined)
-        throw invalid(`${path}key`, `the room ${name} has no state (FANFARE_STATE)`);
-      return;
-    }
-    if (key === undefined) throw invalid(`${path}key`, `the room has state: ${A_STATE_KEY}`);
-    if (except !== undefined) throw invalid(`${path}except`, 'not in a room with state');
-    if (object !== undefined) throw invalid(`${path}upload`, 'not in a room with state');
-    if (sizeOf(slice) > this.maxValueBytes)
-      throw tooLarge(sizeOf(slice), this.maxValueBytes, 'FANFARE_STATE_MAX_VALUE_BYTES');
+    const { key, payload: slice = NOTHING, except = '', upload: object } = fields;
+    const room = names.roomOf(name);
+    const message = { ...slice, app, key, except };
+    const refused = this.rules.refusalOf(room, message, this.blobs !== null);
+    if (refused !== null) throw messageFault(refused, path);
+    if (object !== undefined && this.rules.hasState(room))
+      throw invalid(`${path}upload`, 'not in a room with state');
   }
 
   /**
@@ -225,16 +197,9 @@ export class PublishRoutes {
     return this.#store(call, slice);
   }
 
-  /** @param {number} bytes of a payload that goes through the broker */
-  #tooLarge(bytes) {
-    const isInline = this.maxPayloadBytes === this.maxInlineBytes;
-    const setting = isInline ? 'FANFARE_MAX_INLINE_BYTES' : 'FANFARE_MAX_MESSAGE_BYTES';
-    return tooLarge(bytes, this.maxPayloadBytes, setting);
-  }
-
   /** @param {Slice} payload @returns {boolean} whether it belongs into the bucket */
   #isLarge({ start, end }) {
-    return this.blobs !== null && end - start > this.maxPayloadBytes;
+    return this.blobs !== null && end - start > this.rules.maxInlineBytes;
   }
 
   /** @param {Call} call @param {Slice} payload a large one @returns {Promise<Claim>} */
@@ -242,21 +207,19 @@ export class PublishRoutes {
     const blobs = /** @type {NonNullable<Services['blobs']>} */ (this.blobs);
     return blobs.store(body.subarray(start, end), { contentType: 'application/json' });
   }
+}
 
-  /**
-   * Checks the sizes of the payloads, and takes their cost from the rate of the key. Large ones
-   * need a bucket.
-   * @param {Call} call @param {readonly Slice[]} payloads @param {number} copies of each
-   */
-  #charge(call, payloads, copies) {
-    let units = 0;
-    for (const slice of payloads) {
-      if (sizeOf(slice) > this.maxPayloadBytes && !this.#isLarge(slice))
-        throw this.#tooLarge(sizeOf(slice));
-      units += unitsOf(sizeOf(slice)) * copies;
-    }
-    call.charge(units - 1); // the request has paid one
-  }
+/** @type {Slice} */
+const NOTHING = Object.freeze({ start: 0, end: 0 });
+
+/**
+ * Takes their cost from the rate of the key.
+ * @param {Call} call @param {readonly Slice[]} payloads @param {number} copies of each
+ */
+function charge(call, payloads, copies) {
+  let units = 0;
+  for (const slice of payloads) units += unitsOf(sizeOf(slice)) * copies;
+  call.charge(units - 1); // the request has paid one
 }
 
 /** @param {Slice} slice */
@@ -264,29 +227,18 @@ function sizeOf({ start, end }) {
   return end - start;
 }
 
-/** @param {number} bytes @param {number} max @param {string} setting */
-function tooLarge(bytes, max, setting) {
-  const message = sizeText('The payload', bytes, max, setting);
-  return new ApiFault('PAYLOAD_TOO_LARGE', { message });
-}
-
 /**
  * @param {Call} call @param {Fields} fields `payload`, and perhaps `except` or `key`
  * @param {Claim|null} claim in place of the payload @param {string|undefined} idempotencyKey
  */
 function encode({ key: holder, body }, fields, claim, idempotencyKey) {
-  const publication =
-    claim === null
-      ? encodeInline(body, fields)
-      : encodeClaim(Date.now(), SENDER, claim, fields.except);
-  return { publication, options: onceOnly(holder.names.owner, idempotencyKey, publication) };
-}
-
-/** @param {Buffer} body @param {Fields} fields */
-function encodeInline(body, { payload: { start, end }, except, key }) {
-  return key === undefined
-    ? encodePublication(KIND.MESSAGE, Date.now(), 0, SENDER, body, start, end, except)
-    : encodeKeyed(Date.now(), SENDER, key, body, start, end);
+  const { payload: slice = NOTHING, except = '', key } = fields;
+  const message = {
+    ...{ ...slice, source: body, sender: SENDER, except, key, claim },
+    ...{ idempotencyKey, owner: holder.names.owner, app: null },
+  };
+  const publication = encodeMessage(message);
+  return { publication, options: optionsOf(message, publication) };
 }
 
 /** Takes the cost while the body is read. @param {Call} call @param {AsyncIterable<Buffer>} body */

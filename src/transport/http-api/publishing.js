@@ -16,7 +16,7 @@ export const BYTES_PER_UNIT = 4096;
  * @typedef {object} Message
  * @property {string} room
  * @property {Buffer} publication several messages may share it: brokers do not change it
- * @property {import('../../hub/publisher.js').PublishOptions|undefined} options
+ * @property {import('../../backend/broker.js').PublishOptions|undefined} options
  */
 
 /** @typedef {{position: Position|void}|{fault: ApiFault}} Outcome */
@@ -32,6 +32,9 @@ export function positionOf(outcome) {
   return outcome.position ?? {};
 }
 
+/** @param {Outcome} outcome */
+const isPublished = (outcome) => !('fault' in outcome);
+
 export class Publishing {
   /** @param {Pick<Services, 'publisher'|'counters'|'log'>} services */
   constructor({ publisher, counters, log }) {
@@ -42,9 +45,11 @@ export class Publishing {
 
   /**
    * Publishes in order. If the broker fails, the messages that follow are not tried.
-   * @param {readonly Message[]} messages @returns {Promise<Outcome[]>} in the order of `messages`
+   * @param {readonly Message[]} messages
+   * @param {{id: string}|null} [app] whose events these are; null: they are in native rooms
+   * @returns {Promise<Outcome[]>} in the order of `messages`
    */
-  async publishAll(messages) {
+  async publishAll(messages, app = null) {
     const outcomes = [];
     for (let from = 0; from < messages.length; ) {
       let to = from;
@@ -58,6 +63,8 @@ export class Publishing {
       from = to;
       if (next.some((outcome) => 'fault' in outcome && toHttp(outcome.fault).status >= 500)) break;
     }
+    if (app !== null)
+      this.counters.apps.events[`${app.id},api`] += outcomes.filter(isPublished).length;
     while (outcomes.length < messages.length) outcomes.push({ fault: new ApiFault('UNAVAILABLE') });
     return outcomes;
   }

@@ -1,8 +1,7 @@
 // publish.js: the methods that publish: to one channel, or to many.
 
-import { onceOnly } from '../../../hub/publisher.js';
+import { encodeMessage, optionsOf } from '../../../operations/message.js';
 import { isPayload } from '../../../protocol/decode.js';
-import { asTransient, encodePublication, KIND } from '../../../protocol/publication.js';
 import { isIdempotencyKey, payload } from '../../../transport/http-api/fields.js';
 import { Publishing, positionOf, unitsOf } from '../../../transport/http-api/publishing.js';
 import { DoorError } from '../errors.js';
@@ -23,14 +22,14 @@ const MESSAGE = {
   ...unsupported('tags', 'version', 'version_epoch'),
 };
 
+/** @import { Message } from '../../../operations/message.js' */
 /** @import { Method, MethodServices } from './method.js' */
 /** @typedef {import('../../../transport/http-api/fields.js').Fields} Fields */
 
 export class PublishMethods {
   /** @param {MethodServices} services */
   constructor(services) {
-    const { maxInlineBytes, maxMessageBytes } = services.config;
-    this.maxDataBytes = Math.min(maxInlineBytes, maxMessageBytes);
+    this.rules = services.publisher.rules;
     this.publishing = new Publishing(services);
     this.log = services.log;
   }
@@ -41,9 +40,10 @@ export class PublishMethods {
     shape: { ...MESSAGE, channel: text },
     run: async (fields, call, body) => {
       const room = roomOfChannel(fields.channel);
-      const data = this.#dataOf(fields, body);
-      const encoded = encode(fields, data);
-      call.charge(unitsOf(data.length) - 1);
+      const message = messageOf(fields, readData(fields, body));
+      this.#check(room, message);
+      const encoded = encode(message);
+      call.charge(unitsOf(message.end) - 1);
       const [outcome] = await this.publishing.publishAll([{ room, ...encoded }]);
       return positionOf(outcome);
     },
@@ -57,10 +57,12 @@ export class PublishMethods {
       /** @type {string[]} */
       const channels = fields.channels ?? [];
       if (channels.length === 0) throw new DoorError(107, 'channels are required');
-      const data = this.#dataOf(fields, body);
-      const encoded = encode(fields, data);
-      call.charge(unitsOf(data.length) * channels.length - 1);
-      const rooms = channels.map((channel) => this.#try(() => roomOfChannel(channel)));
+      const message = messageOf(fields, readData(fields, body));
+      const encoded = encode(message);
+      call.charge(unitsOf(message.end) * channels.length - 1);
+      const rooms = channels.map((channel) =>
+        this.#try(() => this.#check(roomOfChannel(channel), message)),
+      );
       const messages = rooms.flatMap((room) =>
         typeof room === 'string' ? [{ room, ...encoded }] : [],
       );
@@ -75,12 +77,11 @@ export class PublishMethods {
     },
   };
 
-  /** @param {Fields} fields @param {Buffer} body with the slices @returns {Buffer} JSON */
-  #dataOf(fields, body) {
-    const data = readData(fields, body);
-    if (data.length > this.maxDataBytes)
-      throw new DoorError(107, `data has more than ${this.maxDataBytes} bytes`);
-    return data;
+  /** @param {string} room @param {Message} message @returns {string} the room */
+  #check(room, message) {
+    const refused = this.rules.refusalOf(room, message);
+    if (refused !== null) throw new DoorError(107, refused.message);
+    return room;
   }
 
   /** @template T @param {() => T} act @returns {T|{error: import('./answers.js').ErrorBody}} */
@@ -105,13 +106,18 @@ function readData({ data, b64data = '' }, body) {
   return decoded;
 }
 
-/** @param {Fields} fields @param {Buffer} data */
-function encode({ skip_history: isTransient = false, idempotency_key: key = '' }, data) {
+/** @param {Fields} fields @param {Buffer} data @returns {Message} */
+function messageOf({ skip_history: isTransient = false, idempotency_key: key = '' }, data) {
   if (key !== '' && !isIdempotencyKey(key))
     throw new DoorError(107, 'idempotency_key is not 1 to 128 visible ASCII characters');
-  const now = Date.now();
-  const publication = encodePublication(KIND.MESSAGE, now, 0, SENDER, data, 0, data.length);
-  const options = onceOnly(API, key === '' ? undefined : key, publication);
-  if (!isTransient) return { publication, options };
-  return { publication: asTransient(publication), options: { ...options, isTransient } };
+  return {
+    ...{ source: data, start: 0, end: data.length, sender: SENDER, except: '', key: undefined },
+    ...{ idempotencyKey: key === '' ? undefined : key, owner: API, app: null, isTransient },
+  };
+}
+
+/** @param {Message} message */
+function encode(message) {
+  const publication = encodeMessage(message);
+  return { publication, options: optionsOf(message, publication) };
 }

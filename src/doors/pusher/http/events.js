@@ -4,10 +4,9 @@
 // before the answer is sent. If the broker refuses one, the request fails with 503, although others
 // may have been published.
 
-import { onceOnly } from '../../../hub/publisher.js';
-import { encodePublication, KIND } from '../../../protocol/publication.js';
+import { encodeMessage, optionsOf } from '../../../operations/message.js';
 import { isChannel, kindOf, roomOf } from '../../../protocol/pusher-channels.js';
-import { ApiFault } from '../../../transport/http-api/fault.js';
+import { messageFault } from '../../../transport/http-api/fault.js';
 import {
   isIdempotencyKey,
   isText,
@@ -46,8 +45,8 @@ const LENIENT = Object.freeze({ ignoresUnknown: true });
 /**
  * An event to be published.
  * @typedef {object} Event
- * @property {readonly string[]} channels @property {Buffer} payload
- * @property {string|undefined} except the id of a connection
+ * @property {readonly string[]} channels
+ * @property {Omit<import('../../../operations/message.js').Message, 'idempotencyKey'>} message
  * @property {ReadonlySet<string>} info attributes of the channels for the answer
  */
 
@@ -56,7 +55,7 @@ export class EventRoutes {
   constructor(services, channels) {
     this.publishing = new Publishing(services);
     this.channels = channels;
-    this.counters = services.appCounters;
+    this.rules = services.publisher.rules;
   }
 
   /** `POST events` @param {AppCall} call */
@@ -98,21 +97,29 @@ export class EventRoutes {
   async #publishAll(call, events) {
     const { app } = call;
     const key = idempotencyKeyOf(call);
+    const all = events.map(({ message, channels }, index) => ({
+      rooms: channels.map((name) => roomOf(app, name)),
+      message: {
+        ...message,
+        idempotencyKey: key === undefined || index === 0 ? key : `${key}#${index}`,
+      },
+    }));
     let units = 0;
-    for (const one of events) units += unitsOf(one.payload.length) * one.channels.length;
+    for (const { rooms, message } of all) {
+      for (const room of rooms) {
+        const refused = this.rules.refusalOf(room, message);
+        if (refused !== null) throw messageFault(refused);
+      }
+      units += unitsOf(message.end) * rooms.length;
+    }
     call.charge(units - 1); // the request has paid one
-    const nowMs = Date.now();
-    const messages = events.flatMap(({ channels, payload: bytes, except }, index) => {
-      const { length } = bytes;
-      const head = /** @type {const} */ ([KIND.MESSAGE, nowMs, 0, SENDER]);
-      const publication = encodePublication(...head, bytes, 0, length, except);
-      const once = key === undefined || index === 0 ? key : `${key}#${index}`;
-      const options = onceOnly(`~${app.id}`, once, publication);
-      return channels.map((name) => ({ room: roomOf(app, name), publication, options }));
+    const messages = all.flatMap(({ rooms, message }) => {
+      const publication = encodeMessage(message);
+      const options = optionsOf(message, publication);
+      return rooms.map((room) => ({ room, publication, options }));
     });
-    const outcomes = await this.publishing.publishAll(messages);
+    const outcomes = await this.publishing.publishAll(messages, app);
     for (const outcome of outcomes) if ('fault' in outcome) throw outcome.fault;
-    this.counters.events[`${app.id},api`] += messages.length;
   }
 }
 
@@ -141,17 +148,13 @@ function readEvent(app, body, fields, channels) {
     body[slice.start] === QUOTE
       ? /** @type {string} */ (textAt(body, slice.start, slice.end))
       : body.toString('utf8', slice.start, slice.end);
-  if (Buffer.byteLength(data) > app.maxEventBytes)
-    throw new ApiFault('PAYLOAD_TOO_LARGE', {
-      message: `data: more than ${app.maxEventBytes} bytes.`,
-    });
   const except = socketId === undefined ? null : connectionIdOf(socketId);
-  return {
-    channels,
-    payload: encodePayload(name, data),
-    except: except ?? undefined,
-    info: readInfo(info),
+  const source = encodePayload(name, data);
+  const message = {
+    ...{ source, start: 0, end: source.length, bytes: Buffer.byteLength(data), sender: SENDER },
+    ...{ except: except ?? '', key: undefined, owner: `~${app.id}`, app },
   };
+  return { channels, message, info: readInfo(info) };
 }
 
 /** @param {import('../../../protocol/pusher-channels.js').Kind} kind */

@@ -1,0 +1,235 @@
+// publisher.js: publishes messages of clients and applications, through whichever door they come.
+//
+//   client        room, right -> size and key -> hook onPublish -> charged for members -> broker
+//   application   size and key -> its own rate -> broker
+//
+// A client's message to a large room costs more of its rate, because the work is in its deliveries
+// (rate-limit.js). Messages without an answer are counted, so that a drain can wait for them.
+
+import { EVERYONE } from '../hub/hub.js';
+import {
+  hasKey,
+  keyOf,
+  keyTextOf,
+  payloadText,
+  senderOf,
+  withPayload,
+} from '../protocol/publication.js';
+import { refusal } from '../protocol/refusal.js';
+import { refusalOfBroker } from './broker-refusal.js';
+import { encodeMessage, MessageRules, optionsOf } from './message.js';
+
+/** @import { PublishOptions } from '../backend/broker.js' */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Position } from '../protocol/position.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { Message } from './message.js' */
+/** @typedef {string|number|undefined} Id */
+/** @typedef {(connection: Connection, members: number, bytes: number) => void} ChargeMembers */
+
+/**
+ * A message that a client has sent.
+ * @typedef {Message & {mayPublish: boolean, asked?: AskedPayload}} ClientMessage `mayPublish`: does the
+ *   door permit the client to publish in the room? `asked` if hooks see another payload than the
+ *   members
+ */
+
+/**
+ * @typedef {object} AskedPayload
+ * @property {unknown} payload
+ * @property {(answer: Buffer) => Buffer|null} changed the payload for the members, from JSON of the
+ *   hook; null: that is no payload of this door
+ */
+
+/**
+ * Whoever publishes. One object serves all publications of a command.
+ * @typedef {object} PublishListener
+ * @property {(connection: Connection, id: Id, position: Position|void) => void} onPublished
+ * @property {(connection: Connection, id: Id, refused: Refusal) => void} onRefused
+ * @property {(connection: Connection, id: Id) => void} [onPublish] called before the broker gets it
+ */
+
+/**
+ * Records clients' messages for webhooks when the broker has accepted them. Those of applications
+ * are not recorded, because their back ends receive the webhooks.
+ * @typedef {object} Recorder
+ * @property {(room: string) => boolean} coversMessages
+ * @property
+ *   {(room: string, message: {sender: string, payload: string, offset: number|undefined, key: string|undefined, idempotencyKey: string|undefined}) => void}
+ *   publish
+ */
+
+/** A message that the hook has allowed. @typedef {{publication: Buffer, options: PublishOptions|undefined}} Allowed */
+
+const INVALID_ROOM = refusal('INVALID_ROOM', undefined, 0);
+const FORBIDDEN = refusal(
+  'PERMISSION_DENIED',
+  "The token's rooms.publish does not name this room.",
+  0,
+);
+const UNAVAILABLE = refusal('UNAVAILABLE', undefined, 0);
+const NOT_A_PAYLOAD = refusal('DENIED', 'The answer of onPublish is no payload.', 0);
+
+/**
+ * @typedef {object} HookParts
+ * @property {import('./hook-gate.js').HookCalls} hooks @property {import('./lane.js').Lane} lane
+ */
+
+export class Publisher {
+  /**
+   * @param {object} parts
+   * @param {import('../config/settings.js').Config} parts.config
+   * @param {Pick<import('../backend/broker.js').Broker, 'publish'>} parts.broker
+   * @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
+   * @param {{readonly isSettling: boolean}} parts.phase of the worker
+   * @param {(room: string) => boolean} parts.hasState
+   * @param {Recorder|null} [parts.recorder] null: no endpoint of webhooks wants messages
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {{error(fields: object, text: string): void}} parts.log
+   */
+  constructor({ config, broker, hub, phase, hasState, recorder = null, counters, log }) {
+    this.rules = new MessageRules(config, hasState);
+    this.broker = broker;
+    this.hub = hub;
+    this.phase = phase;
+    this.recorder = recorder;
+    this.counters = counters;
+    this.log = log;
+    /** @type {ChargeMembers} */
+    this.chargeMembers = () => {};
+    /** @type {HookParts|null} */
+    this.asking = null;
+    /** Publications that the broker has not answered. */
+    this.unanswered = 0;
+  }
+
+  /**
+   * Call it before the first publication of a client.
+   * @param {ChargeMembers} charge counts the members of a message's room against its sender's rate
+   */
+  limitBy(charge) {
+    this.chargeMembers = charge;
+  }
+
+  /** Call it as early. @param {HookParts} parts */
+  askBy(parts) {
+    if (parts.hooks.has('onPublish')) this.asking = parts;
+  }
+
+  /**
+   * Publishes for a client. A listener gets the answer, which saves a promise.
+   * @param {PublishListener} listener @param {Connection} connection @param {Id} id
+   * @param {string|null} room null: what the client calls it is no name of a room
+   * @param {ClientMessage} message
+   * @param {Allowed|null} [allowed] null: nothing is checked yet. The method calls itself, because
+   *   one more would be on the stack of every message
+   */
+  publishFor(listener, connection, id, room, message, allowed = null) {
+    if (room === null) return listener.onRefused(connection, id, INVALID_ROOM);
+    if (allowed === null) {
+      if (!message.mayPublish) return listener.onRefused(connection, id, FORBIDDEN);
+      const refused = this.rules.refusalOf(room, message);
+      if (refused !== null) return listener.onRefused(connection, id, refused);
+    }
+    const publication = allowed === null ? encodeMessage(message) : allowed.publication;
+    const options = allowed === null ? optionsOf(message, publication) : allowed.options;
+    if (allowed === null && this.asking !== null)
+      return this.#ask(listener, connection, id, room, message, { publication, options });
+    if (this.phase.isSettling) return listener.onRefused(connection, id, UNAVAILABLE);
+    listener.onPublish?.(connection, id);
+    // Broadcasts have a limit of their own.
+    const members = room === EVERYONE ? 0 : (this.hub.rooms.get(room)?.members.length ?? 0);
+    this.chargeMembers(connection, members, publication.length);
+    const { app, idempotencyKey } = message;
+    this.counters.publications++;
+    this.unanswered++;
+    this.broker.publish(room, publication, options).then(
+      (position) => {
+        this.unanswered--;
+        if (app !== null) this.counters.apps.events[`${app.id},client`]++;
+        if (this.recorder !== null)
+          record(this.recorder, room, publication, position, idempotencyKey);
+        listener.onPublished(connection, id, position);
+      },
+      (error) => {
+        this.unanswered--;
+        listener.onRefused(connection, id, this.#failed(error));
+      },
+    );
+  }
+
+  /**
+   * Asks onPublish. The message is published even if its connection has closed.
+   * @param {PublishListener} listener @param {Connection} connection @param {Id} id
+   * @param {string} room @param {ClientMessage} message @param {Allowed} checked
+   */
+  #ask(listener, connection, id, room, message, { publication, options }) {
+    const { hooks, lane } = /** @type {HookParts} */ (this.asking);
+    if (lane.isFull) {
+      this.counters.readsRefused++;
+      return listener.onRefused(connection, id, UNAVAILABLE);
+    }
+    const { asked } = message;
+    const payload = asked === undefined ? JSON.parse(payloadText(publication)) : asked.payload;
+    const key = hasKey(publication) ? keyOf(publication) : undefined;
+    const verdict = hooks.callFor('onPublish', connection, [room, payload], key);
+    const { length } = publication;
+    lane.after(connection, 'message', length, verdict, ({ refusal: refused, answer }) => {
+      if (refused !== null) return listener.onRefused(connection, id, lasting(refused));
+      const given = answer.payload;
+      const changed = given === null || asked === undefined ? given : asked.changed(given);
+      if (given !== null && changed === null)
+        return listener.onRefused(connection, id, NOT_A_PAYLOAD);
+      const allowed = changed === null ? publication : withPayload(publication, changed);
+      this.publishFor(listener, connection, id, room, message, { publication: allowed, options });
+    });
+  }
+
+  /**
+   * Publishes for an application: accepted requests also while the worker drains.
+   * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
+   */
+  async publish(room, publication, options) {
+    this.counters.publications++;
+    this.unanswered++;
+    try {
+      return await this.broker.publish(room, publication, options);
+    } catch (error) {
+      this.#countFull(error);
+      throw error;
+    } finally {
+      this.unanswered--;
+    }
+  }
+
+  /** @param {unknown} error of the broker @returns {Refusal} */
+  #failed(error) {
+    this.#countFull(error);
+    return refusalOfBroker(error, this.log);
+  }
+
+  /** @param {unknown} error */
+  #countFull(error) {
+    if (/** @type {{code?: string}} */ (error).code === 'STATE_FULL') this.counters.stateFull++;
+  }
+}
+
+/** Without a time to try again: only the client knows what the message is worth then. @param {Refusal} refused */
+function lasting({ code, message }) {
+  return refusal(code, message, 0);
+}
+
+/**
+ * @param {Recorder} recorder @param {string} room @param {Buffer} publication
+ * @param {Position|void} position @param {string|undefined} idempotencyKey
+ */
+function record(recorder, room, publication, position, idempotencyKey) {
+  if (!recorder.coversMessages(room)) return;
+  recorder.publish(room, {
+    sender: senderOf(publication),
+    payload: payloadText(publication),
+    offset: position?.offset,
+    key: hasKey(publication) ? keyTextOf(publication) : undefined,
+    idempotencyKey,
+  });
+}
