@@ -129,11 +129,11 @@ class Primary {
       hasReloadSucceeded: () => this.#supervisor?.hasReloadSucceeded ?? true,
       skew: () => this.#supervisor?.skew() ?? 1,
       rebalances: () => this.#supervisor?.balancer.results ?? {},
-      leftOut: () => relay.leftOut,
+      leftOut: () => relay.bus.leftOut,
       reconciledPlaces: () => relay.places.reconciled,
       fleetLimits: () => relay.places.fleet.figures(),
-      presenceEvents: () => relay.members.events,
-      history: () => relay.history(),
+      presenceEvents: () => relay.bus.members.events,
+      history: () => relay.bus.history(),
       opsSocketsClosed: () => this.ops.closed,
       courierRestarts: () => this.#courier?.restarts ?? 0,
     });
@@ -194,7 +194,7 @@ class Primary {
       return [current, this.#webhooks].some((one) => one?.covers(type, room));
     };
     this.#recorder = await openRecorder({ covers, stateDir, log: this.log });
-    this.relay.recordBy(this.#recorder.recorder);
+    this.relay.bus.recordBy(this.#recorder.recorder);
   }
 
   /** @param {number} metricsPort in use */

@@ -86,7 +86,7 @@ export class Fleet {
     const counts = /** @type {WebhookSettings} */ (config.webhooks).counts.bind(config.webhooks);
     const presence = { maxMembers: config.presenceMaxMembers, announcements };
     const relay = new RelayServer({ log, historyOf: (room) => rules.of(room), presence });
-    if (this.redis === null) relay.recordBy(new EventRecorder({ covers, queue: this.memory }));
+    if (this.redis === null) relay.bus.recordBy(new EventRecorder({ covers, queue: this.memory }));
     await relay.start();
     t.after(() => relay.close());
     return async () => {

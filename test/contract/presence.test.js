@@ -291,13 +291,13 @@ test('embedded: the relay reports the session of a dead worker to the others, or
     link.nameSession(name);
   a.nameSession('a-2');
   c.nameSession('');
-  await until(() => [...relay.links].map(({ name }) => name).join() === 'a-2,b-1,');
+  await until(() => [...relay.places.holders].map(({ name }) => name).join() === 'a-2,b-1,');
   await c.link.close();
   a.link.socket?.destroy();
   await until(() => told.length > 0);
   assert.deepEqual(told, ['b a-2']);
   b.link.socket?.destroy();
-  await until(() => relay.links.size === 0);
+  await until(() => relay.places.holders.size === 0);
   const d = await open();
   const gone = new Promise((resolve) => {
     d.listen({ onSessionLost: resolve });

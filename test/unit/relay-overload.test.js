@@ -142,26 +142,26 @@ test('if the counts of places differ, the relay adopts that of the worker', OPTI
   await other.acquire('kept', 9, false);
   await own.acquire('lost', 9, false);
   const { places } = relay;
-  const [{ holder }] = relay.links;
+  const [holder] = places.holders;
   // As after a bug: three places that no connection holds, and one place that is held but was
   // forgotten.
   for (let i = 0; i < 3; i++) places.take(holder, 'leaked');
   places.giveBack(holder, 'lost');
   await until(() => places.counts.of('leaked') === 0 && places.counts.of('lost') === 1);
   assert.equal(places.counts.of('kept'), 2);
-  assert.equal(relay.counters().reconciledPlaces, 4);
+  assert.equal(relay.places.reconciled, 4);
   own.release('kept');
   own.release('lost');
   other.release('kept');
   await until(() => relay.counters().addresses === 0);
   // Places asked for and not answered are no difference.
-  const before = relay.counters().reconciledPlaces;
+  const before = relay.places.reconciled;
   for (let i = 0; i < 200; i++) {
     await own.acquire(`10.0.1.${i}`, 9, false);
     if (i % 2) own.release(`10.0.1.${i}`);
   }
   await until(() => relay.counters().addresses === 100);
-  assert.equal(relay.counters().reconciledPlaces, before);
+  assert.equal(relay.places.reconciled, before);
 });
 
 test(
@@ -228,7 +228,7 @@ test(
       most = Math.max(most, relay.counters().pendingBytes);
     }
     assert.ok(most < 2 * 1024 * 1024, `${most} bytes`);
-    const { plain, history } = relay.counters().leftOut;
+    const { plain, history } = relay.bus.leftOut;
     assert.ok(plain > 500 && history === 0, `${plain} ${history}`);
     assert.equal(relay.counters().droppedLinks, 0);
     assert.equal(relay.counters().workers, 2);
@@ -238,7 +238,7 @@ test(
     const read = deaf.bytesRead;
     await publisher.publish('room', Buffer.alloc(10_000));
     await until(() => deaf.bytesRead > read + 10_000);
-    assert.deepEqual(relay.counters().leftOut, { plain, history: 0 });
+    assert.deepEqual(relay.bus.leftOut, { plain, history: 0 });
   },
 );
 
@@ -252,7 +252,7 @@ test('in a room with history, publications left out can still be read', OPTIONS,
   await reader.broker.subscribe('kept');
   reader.link.socket?.pause();
   for (let i = 0; i < 300; i++) await publisher.append('kept', '', Buffer.alloc(10_000));
-  assert.ok(relay.counters().leftOut.history > 100);
+  assert.ok(relay.bus.leftOut.history > 100);
   reader.link.socket?.resume();
   await until(() => relay.counters().pendingBytes === 0);
   await publisher.append('kept', '', Buffer.alloc(10));

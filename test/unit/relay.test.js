@@ -286,7 +286,7 @@ test('reads above the bound of waiting reads are refused and counted', {
   for (const { reason } of /** @type {PromiseRejectedResult[]} */ (refused)) {
     assert.deepEqual([reason.name, reason.code], ['BrokerError', 'UNAVAILABLE']);
   }
-  assert.equal(relay.history().lost.reads, refused.length);
+  assert.equal(relay.bus.history().lost.reads, refused.length);
   assert.equal((await broker.history('kept', { after: 0, limit: 1 })).publications.length, 1);
 });
 
@@ -294,8 +294,8 @@ test('expired histories are freed without a read', { timeout: 10_000 }, async (t
   const relay = await startRelay(t, { historyOf: () => ({ size: 10, ttlMs: 200 }) });
   const { publisher } = await openWorker(t, relay);
   await publisher.append('kept', '', Buffer.alloc(1000));
-  assert.deepEqual([relay.history().publications, relay.history().bytes > 1000], [1, true]);
-  await eventually(() => relay.history().bytes === 0);
+  assert.deepEqual([relay.bus.history().publications, relay.bus.history().bytes > 1000], [1, true]);
+  await eventually(() => relay.bus.history().bytes === 0);
 });
 
 test('all publishes of a tick are answered, also if they do not fit into one answer', {
@@ -366,7 +366,7 @@ test('a malformed message on a link ends only that link', { timeout: 10_000 }, a
   }
   await good.publisher.publish('room', Buffer.from('x'));
   assert.equal(relay.counters().droppedLinks, 22);
-  assert.equal(relay.history().publications, 0);
+  assert.equal(relay.bus.history().publications, 0);
 });
 
 test('when the relay ends, publishes in flight are unknown, later ones unavailable, and onClose is called once', {

@@ -3,24 +3,31 @@
 //
 // A place is a lease of its worker: it ends with the worker's link. Every second each worker
 // reports how many it has, and this count is corrected. fleet-places.js limits the places of all
-// servers together.
+// servers together. The names of the workers' sessions in Redis are kept here, too: if a worker
+// dies, the others learn its name.
 
 import { FleetPlaces, TICK_MS } from './fleet-places.js';
 import { MalformedMessage } from './relay-wire.js';
 import { Tally } from './tally.js';
 
+/** Sessions that wait for a worker. */
+const MAX_LOST = 64;
 const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
 /** @import { Volunteer } from './fleet-places.js' */
-/** @import { FromRelay, Places } from './relay-wire.js' */
+/** @import { Places, ToRelay } from './relay-wire.js' */
+/** @import { WorkerLink } from './worker-link.js' */
 
-/** The places of one worker. @implements {Volunteer} */
+/** One worker's part of the places. @implements {Volunteer} */
 export class PlaceHolder {
   held = new Tally();
+  /** The worker's session in a shared store, if it has users there. */
+  name = '';
 
-  /** @param {(message: FromRelay) => void} send to the worker */
-  constructor(send) {
-    this.send = send;
+  /** @param {ServerPlaces} places @param {WorkerLink} link */
+  constructor(places, link) {
+    this.places = places;
+    this.link = link;
   }
 
   get addresses() {
@@ -29,23 +36,80 @@ export class PlaceHolder {
 
   /** @param {boolean} isCarrier */
   carry(isCarrier) {
-    this.send({ type: 'carry', isCarrier });
+    this.link.out().control({ type: 'carry', isCarrier });
   }
 
   /** @param {Buffer} report */
   report(report) {
-    this.send({ type: 'report', report: report.toString('base64') });
+    this.link.out().control({ type: 'report', report: report.toString('base64') });
   }
 
   /** @param {string} key @param {number} connections */
   keep(key, connections) {
-    this.send({ type: 'keep', key, connections });
+    this.link.out().control({ type: 'keep', key, connections });
+  }
+
+  /** @param {ToRelay} message @returns {boolean} false: it is not about places */
+  control(message) {
+    const { places } = this;
+    switch (message.type) {
+      case 'acquire': {
+        const { admitted, connections } = places.acquire(this, message);
+        this.link.out().reply(message.request, admitted, connections);
+        break;
+      }
+      case 'release':
+        if (this.held.of(message.key) === 0)
+          throw new MalformedMessage('released an address that was not acquired');
+        places.giveBack(this, message.key);
+        break;
+      case 'held':
+        this.#compare(message);
+        break;
+      case 'places':
+        places.reconcile(this, new Map(message.places));
+        break;
+      case 'volunteer':
+        places.fleet.volunteer(this, message.rules);
+        break;
+      case 'resign':
+        places.fleet.resign(this);
+        break;
+      case 'report':
+        places.fleet.receive(Buffer.from(message.report, 'base64'));
+        break;
+      case 'name':
+        this.name = message.name;
+        for (const name of places.takeLost()) this.tellLost(name);
+        break;
+      default:
+        return false;
+    }
+    return true;
+  }
+
+  /** The worker reports its number of places. @param {Places} own */
+  #compare({ held, asked }) {
+    const { total } = this.held;
+    if (total < held || total > held + asked) this.link.out().control({ type: 'tell-places' });
+  }
+
+  /** Another worker has died. @param {string} name of its session */
+  tellLost(name) {
+    this.link.out().control({ type: 'gone', name });
+  }
+
+  /** The link has ended. */
+  close() {
+    this.places.leave(this);
   }
 }
 
 export class ServerPlaces {
   /** Over all workers. */
   counts = new Tally();
+  /** @type {Set<PlaceHolder>} */
+  holders = new Set();
   fleet = new FleetPlaces(this.counts.byKey);
   /** Corrected places: counted but not held, or held but not counted. */
   reconciled = 0;
@@ -53,6 +117,8 @@ export class ServerPlaces {
   #fleetMs = 0;
   #steppedMs = 0;
   #isAlone = false;
+  /** Sessions of workers that died when no other worker was left. @type {string[]} */
+  #lost = [];
   /** @type {NodeJS.Timeout|undefined} */
   #stepper = undefined;
 
@@ -84,24 +150,24 @@ export class ServerPlaces {
     else this.log.info({ servers }, 'fleet limits: applied to all servers together');
   }
 
+  /** @param {WorkerLink} link */
+  join(link) {
+    const holder = new PlaceHolder(this, link);
+    this.holders.add(holder);
+    return holder;
+  }
+
   /**
-   * @param {PlaceHolder} holder @param {string} key @param {number} cap
-   * @param {boolean} force counts the place even above the cap
+   * @param {PlaceHolder} holder
+   * @param {{key: string, cap: number, force: boolean}} place `force`: counted even above the cap
    * @returns `connections` of the key now
    */
-  acquire(holder, key, cap, force) {
+  acquire(holder, { key, cap, force }) {
     const connections = this.counts.of(key);
     if ((connections >= cap && !force) || this.fleet.refuses(key, connections, force, cap))
       return { admitted: false, connections };
     this.take(holder, key);
     return { admitted: true, connections: connections + 1 };
-  }
-
-  /** @param {PlaceHolder} holder @param {string} key */
-  release(holder, key) {
-    if (holder.held.of(key) === 0)
-      throw new MalformedMessage('released an address that was not acquired');
-    this.giveBack(holder, key);
   }
 
   /** @param {PlaceHolder} holder @param {string} key */
@@ -116,19 +182,12 @@ export class ServerPlaces {
     this.fleet.changed(key, this.counts.add(key, -1));
   }
 
-  /** A worker reports its number of places. @param {PlaceHolder} holder @param {Places} own */
-  compare(holder, { held, asked }) {
-    const { total } = holder.held;
-    if (total < held || total > held + asked) holder.send({ type: 'tell-places' });
-  }
-
   /**
    * Adopts a worker's own count of its places. Requested ones may be counted already or not.
    * @param {PlaceHolder} holder
    * @param {ReadonlyMap<string, Places>} told by the worker
-   * @param {number} workerPid
    */
-  reconcile(holder, told, workerPid) {
+  reconcile(holder, told) {
     const own = holder.held;
     let places = 0;
     for (const key of [...own.byKey.keys()]) {
@@ -139,15 +198,25 @@ export class ServerPlaces {
     if (places === 0) return;
     this.reconciled += places;
     this.log.warn(
-      { workerPid, places },
+      { workerPid: holder.link.pid, places },
       'relay: corrected the connection counts of client addresses',
     );
   }
 
-  /** The link of a worker has ended. @param {PlaceHolder} holder */
+  /** Releases what a worker held. @param {PlaceHolder} holder */
   leave(holder) {
+    this.holders.delete(holder);
     this.fleet.leave(holder);
     for (const [key, held] of holder.held.byKey)
       this.fleet.changed(key, this.counts.add(key, -held));
+    const { name } = holder;
+    if (name === '') return;
+    // A live worker removes the users of the dead one from Redis.
+    if (this.holders.size === 0 && this.#lost.length < MAX_LOST) this.#lost.push(name);
+    for (const other of this.holders) other.tellLost(name);
+  }
+
+  takeLost() {
+    return this.#lost.splice(0);
   }
 }

@@ -1,0 +1,285 @@
+// relay-bus.js: the embedded broker's part in the primary: which worker gets a publication, and
+// what is stored. bus-port.js has one worker's part of it.
+//
+// - A worker sends the publications of a tick to one room as a batch. The bus does not parse it: it
+//   changes the type byte (and writes the position) in place, and copies the bytes once for each
+//   receiving worker, in one write a tick.
+// - The users of a dead worker leave only as fast as the other workers read the events, at most
+//   READ_AHEAD_BYTES ahead.
+// - Publications that a slow worker cannot get are dropped and counted: plain rooms are at most
+//   once, and rooms with history find the gap and read it.
+
+import { countPublications, HEAD_BYTES as ITEM_HEAD_BYTES, POSITION_ITEM_BYTES } from '../batch.js';
+import { Histories } from './histories.js';
+import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
+import { Members } from './members.js';
+import { Occupancy } from './occupancy.js';
+import {
+  ACCEPTED,
+  batchAt,
+  CONFLICT,
+  FULL,
+  HEAD_BYTES,
+  KEY_LENGTH,
+  MalformedMessage,
+  makePublication,
+  OP,
+  readBatchRoom,
+  readNumber,
+  setPosition,
+} from './relay-wire.js';
+import { Subscriptions } from './subscriptions.js';
+
+/**
+ * Reads, and the users of dead workers, wait while a worker has more pending bytes. Above the
+ * high-water mark of sockets, so `drain` follows.
+ */
+export const READ_AHEAD_BYTES = 1024 * 1024;
+/** Reads of one worker that wait for `drain`. */
+const MAX_WAITING_READS = 100_000;
+const SWEEP_INTERVAL_MS = 1000;
+const LEFT_OUT_LOG_MS = 60_000;
+const NO_PRESENCE = {
+  maxMembers: 0,
+  announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0), count: Buffer.alloc(0) },
+};
+
+/** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
+/** @import { HistoryOf, Position } from '../broker.js' */
+/** @import { EventRecorder } from './event-recorder.js' */
+/** @import { First } from './idempotency-keys.js' */
+/** @import { WorkerLink } from './worker-link.js' */
+
+/**
+ * @typedef {object} BusOptions
+ * @property {HistoryOf} [historyOf] the same as the workers'
+ * @property {{maxMembers: number, announcements: import('../presence.js').Announcements}} [presence]
+ * @property {number} [maxWaitingReads] of one worker
+ */
+
+export class RelayBus {
+  /** @type {Set<WorkerLink>} */
+  links = new Set();
+  /** @type {Subscriptions<WorkerLink>} */
+  rooms = new Subscriptions();
+  streams = new Histories();
+  keys = new IdempotencyKeys();
+  /** null: nothing is recorded for webhooks. @type {EventRecorder|null} */
+  recorder = null;
+  /** Of all workers. */
+  connections = 0;
+  refusedReads = 0;
+  leftOut = { plain: 0, history: 0 };
+  #leftOutLoggedMs = Number.NEGATIVE_INFINITY;
+  /** Users of dead workers. @type {Iterator<void>[]} */
+  #leaving = [];
+  /** @type {NodeJS.Timeout|undefined} */
+  #sweeper = undefined;
+
+  /** @param {BusOptions & {log: import('pino').Logger}} parts */
+  constructor({
+    log,
+    historyOf = () => null,
+    presence = NO_PRESENCE,
+    maxWaitingReads = MAX_WAITING_READS,
+  }) {
+    this.log = log;
+    this.historyOf = historyOf;
+    this.maxWaitingReads = maxWaitingReads;
+    /** The users of each room. @type {Members<WorkerLink>} */
+    this.members = new Members({
+      ...presence,
+      publish: (room, head, member) => this.#event(room, head, member),
+      onEdge: (...edge) => this.recorder?.member(...edge),
+    });
+    /** The rooms and users with connections on each worker. @type {Occupancy<WorkerLink>} */
+    this.occupancy = new Occupancy({
+      onEdge: (event, tag) => this.recorder?.edge(event, tag),
+      onCount: (room, connections) => {
+        this.#event(room, presence.announcements.count, Buffer.from(String(connections)));
+        this.recorder?.count(room, connections);
+      },
+    });
+  }
+
+  start() {
+    this.#sweeper = setInterval(() => {
+      this.streams.sweep(performance.now());
+      this.keys.sweep(performance.now());
+    }, SWEEP_INTERVAL_MS).unref();
+  }
+
+  close() {
+    clearInterval(this.#sweeper);
+  }
+
+  /** Records for webhooks from now on. @param {EventRecorder} recorder */
+  recordBy(recorder) {
+    this.recorder = recorder;
+  }
+
+  history() {
+    const { bytes, publications, lostPublications, lostPositions } = this.streams;
+    return {
+      bytes,
+      publications,
+      lost: {
+        publications: lostPublications,
+        positions: lostPositions,
+        keys: this.keys.lost,
+        reads: this.refusedReads,
+      },
+    };
+  }
+
+  /**
+   * A PUBLISH without a KEY: passes it on to every worker subscribed to the room.
+   * @param {Buffer} buffer @param {number} start @param {number} end
+   */
+  publish(buffer, start, end) {
+    this.#pass(readBatchRoom(buffer, start + HEAD_BYTES, end), 'plain', buffer, start, end);
+  }
+
+  /**
+   * A PUBLISH with a KEY, or an APPEND: passes it on unless the key has been used in the room.
+   * @param {number} op @param {string} keyText the key and the fingerprint, or empty
+   * @param {Buffer} buffer @param {number} start @param {number} end
+   * @returns {Position} of its first publication, or a special one of relay-wire.js
+   */
+  decide(op, keyText, buffer, start, end) {
+    const room = readBatchRoom(buffer, start + HEAD_BYTES, end);
+    const isKept = op === OP.APPEND;
+    const rule = isKept ? this.historyOf(room) : null;
+    if (isKept && rule === null) throw new MalformedMessage('append to a room without history');
+    const key = keyText.slice(0, KEY_LENGTH);
+    const fingerprint = keyText.slice(KEY_LENGTH);
+    const nowMs = performance.now();
+    const first = key === '' ? null : this.keys.find(room, key, nowMs);
+    if (first !== null) return outcomeOf(first, fingerprint, isKept);
+    const position = rule === null ? null : this.#store(room, rule, buffer, start, end, nowMs);
+    if (position === FULL) return FULL;
+    if (key !== '') this.keys.set(room, key, { position, fingerprint }, nowMs);
+    this.#pass(room, isKept ? 'history' : 'plain', buffer, start, end);
+    return position ?? ACCEPTED;
+  }
+
+  /**
+   * Stores the publications of an APPEND, and writes their position into it.
+   * @param {string} room @param {HistoryRule} rule
+   * @param {Buffer} buffer @param {number} start @param {number} end @param {number} nowMs
+   * @returns {Position} of the first one, or FULL
+   */
+  #store(room, rule, buffer, start, end, nowMs) {
+    const itemsAt = batchAt(buffer, start + HEAD_BYTES);
+    const from = itemsAt + POSITION_ITEM_BYTES;
+    const count = readNumber(buffer, start + HEAD_BYTES);
+    if (count === 0 || countPublications(buffer, from, end) !== count)
+      throw new MalformedMessage('wrong number of publications in a batch');
+    const position = this.#keep(room, rule, buffer.subarray(from, end), count, nowMs);
+    if (position === null) return FULL;
+    setPosition(buffer, itemsAt, position);
+    return position;
+  }
+
+  /**
+   * @param {string} room @param {HistoryRule} rule
+   * @param {Buffer} run publications, each after its length
+   * @param {number} count of them @param {number} nowMs
+   * @returns {Position|null} of the first one; null if the room's state is full
+   */
+  #keep(room, rule, run, count, nowMs) {
+    if (rule.state === undefined) {
+      const { epoch, offset } = this.streams.append(room, rule, run, count, nowMs);
+      return { epoch, offset: offset - count + 1 };
+    }
+    if (count !== 1) throw new MalformedMessage('several publications for a room with state');
+    const publication = run.subarray(ITEM_HEAD_BYTES);
+    return this.streams.set(room, /** @type {StateRule} */ (rule), publication, nowMs);
+  }
+
+  /**
+   * @param {string} room @param {'plain'|'history'} kind
+   * @param {Buffer} buffer @param {number} start @param {number} end
+   */
+  #pass(room, kind, buffer, start, end) {
+    const links = this.rooms.of(room);
+    if (links === undefined) return;
+    const count = readNumber(buffer, start + HEAD_BYTES);
+    makePublication(buffer, start + HEAD_BYTES);
+    for (const link of links) if (!link.pass(buffer, start, end)) this.#leaveOut(link, kind, count);
+  }
+
+  /**
+   * @param {WorkerLink} link of a worker that reads too slowly
+   * @param {'plain'|'history'} kind @param {number} count
+   */
+  #leaveOut({ pid: workerPid, pendingBytes }, kind, count) {
+    const { leftOut } = this;
+    leftOut[kind] += count;
+    const nowMs = performance.now();
+    if (nowMs - this.#leftOutLoggedMs < LEFT_OUT_LOG_MS) return;
+    this.#leftOutLoggedMs = nowMs;
+    const text = 'relay: worker reads too slowly, dropping publications';
+    this.log.warn({ workerPid, pendingBytes, leftOut }, text);
+  }
+
+  /** For webhooks, once for each key. @param {import('./relay-wire.js').Recorded} message */
+  record(message) {
+    const { room, key } = message;
+    if (key === '' || this.keys.recordOnce(room, key, performance.now()))
+      this.recorder?.message(room, message);
+  }
+
+  /** @param {string} room @param {Buffer} head @param {Buffer} member */
+  #event(room, head, member) {
+    const links = this.rooms.of(room);
+    if (links === undefined) return;
+    const event = Buffer.concat([head, member]);
+    for (const link of links) link.out().publication(OP.PUBLICATION, room, event);
+  }
+
+  /** @param {number} change of the connections of all workers */
+  addConnections(change) {
+    this.connections += change;
+  }
+
+  refuseRead() {
+    this.refusedReads++;
+  }
+
+  /** Removes all users of a worker. @param {WorkerLink} link */
+  dismiss(link) {
+    this.#leaving.push(this.members.removal(link));
+    this.continueLeaving();
+  }
+
+  /** Stops while any worker has too much to read. */
+  continueLeaving() {
+    const leaving = this.#leaving;
+    while (leaving.length > 0 && !this.#isFull()) if (leaving[0].next().done) leaving.shift();
+  }
+
+  #isFull() {
+    for (const { pendingBytes } of this.links) if (pendingBytes >= READ_AHEAD_BYTES) return true;
+    return false;
+  }
+
+  /** @param {WorkerLink} link */
+  join(link) {
+    this.links.add(link);
+  }
+
+  /** Releases what a worker held. @param {WorkerLink} link that has ended */
+  leave(link) {
+    this.links.delete(link);
+    this.rooms.leave(link);
+    this.dismiss(link);
+    this.occupancy.remove(link);
+  }
+}
+
+/** @param {First} first use of a key @param {string} fingerprint @param {boolean} isKept */
+function outcomeOf(first, fingerprint, isKept) {
+  if (isConflict(first, fingerprint)) return CONFLICT;
+  return isKept ? (first.position ?? CONFLICT) : ACCEPTED;
+}
