@@ -53,7 +53,7 @@ const TAIL_BEAT_MS = 10_000;
 
 /**
  * @typedef {object} Courier the process that sends webhooks
- * @property {{endpoints: object[], lanes: number}|null} status null while it starts
+ * @property {{endpoints: object[], partitions: number}|null} status null while it starts
  * @property {(endpoint: string) => Promise<{outcome: string, error: string}>} test
  */
 
@@ -194,7 +194,7 @@ class Routes {
   /** @param {Request} _request @param {Response} response */
   webhooks = (_request, response) => {
     const { config, courier } = this.parts.server;
-    const { endpoints = null, lanes = 0 } = courier()?.status ?? {};
+    const { endpoints = null, partitions: lanes = 0 } = courier()?.status ?? {};
     response.json({ isConfigured: config().webhooks?.hasEndpoints ?? false, endpoints, lanes });
   };
 

@@ -56,7 +56,7 @@ import { counter, gauge, histogram } from './rows.js';
  * @property {() => Record<string, number>} up
  * @property {() => Record<string, number>} attempts by endpoint and outcome
  * @property {() => Record<string, number>} dropped by endpoint and reason
- * @property {() => Record<string, number>} cancelled @property {() => number} lanes
+ * @property {() => Record<string, number>} cancelled @property {() => number} partitions
  * @property {() => import('../webhooks/queue.js').QueueSize & {failures: number}} size
  */
 
@@ -373,7 +373,7 @@ export const PRIMARY_METRICS = Object.freeze([
 // biome-ignore format: as above
 export const COURIER_METRICS = Object.freeze([
   gauge('fanfare_webhooks_pending{endpoint}', 'sum', (source) => source.pending(),
-    'Events that wait for an endpoint, in the lanes that this server owns, without those that cancel each other.'),
+    'Events that wait for an endpoint, in the partitions that this server owns, without those that cancel each other.'),
   gauge('fanfare_webhooks_oldest_seconds{endpoint}', 'max', (source) => source.oldestSeconds(),
     'Age of the oldest event that waits for an endpoint, in seconds. Up to 3 s, the grace period, is normal.'),
   gauge('fanfare_webhooks_endpoint_up{endpoint}', 'min', (source) => source.up(),
@@ -386,8 +386,8 @@ export const COURIER_METRICS = Object.freeze([
     'Events cancelled by their opposite before they were sent, for example by a reconnect within the grace period.'),
   histogram('fanfare_webhooks_seconds{endpoint}', API_BUCKETS,
     'Seconds from a request to an endpoint to the head of its answer.'),
-  gauge('fanfare_webhooks_lanes', 'sum', (source) => source.lanes(),
-    'Lanes, out of 16, whose events this server sends.'),
+  gauge('fanfare_webhooks_lanes', 'sum', (source) => source.partitions(),
+    'Partitions of the event queue, out of 16, whose events this server sends.'),
   gauge('fanfare_webhooks_queue_entries', 'max', (source) => source.size().entries,
     'Recorded events that no courier has read, over all servers.'),
   gauge('fanfare_webhooks_queue_bytes', 'max', (source) => source.size().bytes,

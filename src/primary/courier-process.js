@@ -40,7 +40,7 @@ export class CourierProcess {
   /** @type {NodeJS.Timeout|undefined} */
   #check;
   /** When all clients of drained workers have returned. */
-  #heldUntilMs = 0;
+  #leavesPausedUntilMs = 0;
   #tests = 0;
   /** @type {Map<number, (result: Result) => void>} */
   #waiting = new Map();
@@ -80,7 +80,7 @@ export class CourierProcess {
     this.start(settings);
   }
 
-  /** Resolves when it has released its lanes, or after STOP_TIMEOUT_MS. */
+  /** Resolves when it has released its partitions, or after STOP_TIMEOUT_MS. */
   async stop() {
     this.#isStopping = true;
     clearInterval(this.#check);
@@ -88,9 +88,9 @@ export class CourierProcess {
   }
 
   /** A worker begins to drain. @param {number} ms within which its clients return */
-  hold(ms) {
-    this.#heldUntilMs = Math.max(this.#heldUntilMs, performance.now() + ms);
-    if (this.#child?.connected) this.#child.send({ type: 'hold', ms }, () => {});
+  pauseLeaves(ms) {
+    this.#leavesPausedUntilMs = Math.max(this.#leavesPausedUntilMs, performance.now() + ms);
+    if (this.#child?.connected) this.#child.send({ type: 'pauseLeaves', ms }, () => {});
   }
 
   /** Sends webhook.test. @param {string} endpoint its name @returns {Promise<Result>} */
@@ -127,9 +127,10 @@ export class CourierProcess {
     this.#child = child;
     // If it exits before it has read them, `close` follows.
     child.stdin?.on('error', () => {}).end(JSON.stringify(config));
-    const heldMs = Math.ceil(this.#heldUntilMs - this.#bornMs);
+    const pausedMs = Math.ceil(this.#leavesPausedUntilMs - this.#bornMs);
     // If descriptors run out there is no channel, and `error` follows.
-    if (heldMs > 0 && child.connected) child.send({ type: 'hold', ms: heldMs }, () => {});
+    if (pausedMs > 0 && child.connected)
+      child.send({ type: 'pauseLeaves', ms: pausedMs }, () => {});
     child.on('message', (/** @type {FromCourier} */ message) => {
       if (message.type === 'tested') this.#waiting.get(message.id)?.(message.result);
       else if (message.type === 'call') this.#answer(child, message);

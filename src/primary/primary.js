@@ -217,7 +217,7 @@ class Primary {
         onMark: (kind, text) => page.mark(kind, text),
         onAnswer: (_one, message) => page.actions.receive(message),
         onGone: (one) => page.actions.gone(one),
-        onDrain: (returnMs) => this.#courier?.hold(returnMs + RETURN_MS),
+        onDrain: (returnMs) => this.#courier?.pauseLeaves(returnMs + RETURN_MS),
         onReloaded: (next) => {
           this.#replaceCourier(next).catch((error) =>
             log.error({ err: error }, 'cannot replace the courier'),

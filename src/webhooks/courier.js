@@ -1,16 +1,17 @@
 // courier.js: the process that sends webhooks, a child of the primary.
 //
-// A process of its own, so that DNS, TLS and slow endpoints delay no client or probe. With Redis,
-// the courier has its own connection, and the couriers of all servers share the lanes. With the
-// embedded backend the queue is in the primary, at the other end of the IPC channel.
+// The courier is a process of its own, so that DNS, TLS and slow endpoints delay no client or
+// probe. With Redis, it has its own connection, and the couriers of all servers share the
+// partitions. With the embedded backend the queue is in the primary, at the other end of the IPC
+// channel.
 //
-//   primary -> courier   answer   to a queue call
-//                        test     send webhook.test to an endpoint
-//                        hold     a worker drains: hold back leaves
-//                        stop     release the lanes and exit
-//   courier -> primary   call     a method of the queue
-//                        status   once a second: endpoints for the console, metrics
-//                        tested   how a test ended
+//   primary -> courier   answer        to a queue call
+//                        test          send webhook.test to an endpoint
+//                        pauseLeaves   a worker drains: send no leaves
+//                        stop          release the partitions and exit
+//   courier -> primary   call          a method of the queue
+//                        status        once a second: endpoints for the console, metrics
+//                        tested        how a test ended
 
 import { flushLog } from '../observability/log.js';
 import { createCourierMetrics } from '../observability/registry.js';
@@ -33,7 +34,7 @@ const CLOSE_TIMEOUT_MS = 3000;
  * @property {string} name @property {string|null} app id of its Pusher app
  * @property {string} origin of its URL, whose path may be a secret
  * @property {readonly string[]} types @property {readonly string[]} rooms
- * @property {import('./endpoint.js').State} state @property {number} pending
+ * @property {import('./endpoint-health.js').State} state @property {number} pending
  * @property {number} oldestSeconds @property {number} delivered requests
  * @property {number} dropped events
  * @property {string} lastError '' if there was none
@@ -44,12 +45,12 @@ const CLOSE_TIMEOUT_MS = 3000;
 /**
  * @typedef {object} Status
  * @property {'status'} type @property {EndpointStatus[]} endpoints
- * @property {number} lanes owned by this server
+ * @property {number} partitions owned by this server
  * @property {import('../observability/aggregate.js').Snapshot[]} metrics
  */
 
 /** @typedef {{type: 'tested', id: number, result: Result}} Tested */
-/** @typedef {import('./queue-channel.js').Answer | {type: 'test', id: number, endpoint: string} | {type: 'hold', ms: number} | {type: 'stop'}} ToCourier */
+/** @typedef {import('./queue-channel.js').Answer | {type: 'test', id: number, endpoint: string} | {type: 'pauseLeaves', ms: number} | {type: 'stop'}} ToCourier */
 /** @typedef {import('./queue-channel.js').Call | Status | Tested} FromCourier */
 
 /**
@@ -102,7 +103,7 @@ export async function runCourier(config, log, openEventQueue) {
   process.on('message', (/** @type {ToCourier} */ message) => {
     if (message.type === 'answer') remote.receive(message);
     else if (message.type === 'stop') stop();
-    else if (message.type === 'hold') delivery.hold(message.ms);
+    else if (message.type === 'pauseLeaves') delivery.pauseLeaves(message.ms);
     else
       sendTest(webhooks, message.endpoint, requester).then((result) =>
         send({ type: 'tested', id: message.id, result }),
@@ -118,7 +119,7 @@ export async function runCourier(config, log, openEventQueue) {
 
 /** @param {Delivery} delivery @returns {import('../observability/metrics.js').CourierSource} */
 export function sourceOf(delivery) {
-  const { endpoints, lanes } = delivery;
+  const { endpoints, partitions } = delivery;
   const all = [...endpoints.values()];
   /** @param {(one: typeof all[number]) => number} read */
   const byName = (read) => Object.fromEntries(all.map((one) => [one.name, read(one)]));
@@ -130,13 +131,14 @@ export function sourceOf(delivery) {
       ),
     );
   return {
-    pending: () => byName((one) => one.pending),
-    oldestSeconds: () => byName((one) => one.oldestSeconds(Date.now())),
-    up: () => byName(({ state }) => (state === 'gone' || state === 'failing' ? 0 : 1)),
-    attempts: () => byTwo((one) => one.attempts),
+    pending: () => byName(({ waiting }) => waiting.size),
+    oldestSeconds: () => byName(({ waiting }) => waiting.oldestSeconds(Date.now())),
+    up: () =>
+      byName(({ health }) => (health.state === 'gone' || health.state === 'failing' ? 0 : 1)),
+    attempts: () => byTwo((one) => one.health.attempts),
     dropped: () => byTwo((one) => one.dropped),
     cancelled: () => byName((one) => one.cancelled),
-    lanes: () => lanes.filter(({ isOwned }) => isOwned).length,
+    partitions: () => partitions.filter(({ isOwned }) => isOwned).length,
     size: () => delivery.size,
   };
 }
@@ -145,27 +147,35 @@ export function sourceOf(delivery) {
  * @param {Delivery} delivery @param {ReturnType<typeof createCourierMetrics>} metrics
  * @returns {Status}
  */
-function statusOf({ endpoints, lanes }, metrics) {
+function statusOf({ endpoints, partitions }, metrics) {
   const now = Date.now();
   return {
     type: 'status',
-    lanes: lanes.filter(({ isOwned }) => isOwned).length,
-    endpoints: [...endpoints.values()].map((one) => ({
-      name: one.name,
-      app: one.settings.pusher?.app.id ?? null,
-      origin: new URL(one.settings.url).origin,
-      types: one.settings.types,
-      rooms: one.settings.rooms,
-      state: one.state,
-      pending: one.pending,
-      oldestSeconds: one.oldestSeconds(now),
-      delivered: one.attempts.delivered,
-      dropped: Object.values(one.dropped).reduce((sum, count) => sum + count, 0),
-      lastError: one.lastError,
-      lastErrorAt: one.lastErrorAt,
-      lastDeliveryAt: one.lastDeliveryAt,
-    })),
+    partitions: partitions.filter(({ isOwned }) => isOwned).length,
+    endpoints: [...endpoints.values()].map((one) => endpointStatusOf(one, now)),
     metrics: metrics.snapshot(),
+  };
+}
+
+/**
+ * @param {import('./endpoint.js').EndpointQueue} endpoint @param {number} now
+ * @returns {EndpointStatus}
+ */
+function endpointStatusOf({ name, settings, health, waiting, dropped }, now) {
+  return {
+    name,
+    app: settings.pusher?.app.id ?? null,
+    origin: new URL(settings.url).origin,
+    types: settings.types,
+    rooms: settings.rooms,
+    state: health.state,
+    pending: waiting.size,
+    oldestSeconds: waiting.oldestSeconds(now),
+    delivered: health.attempts.delivered,
+    dropped: Object.values(dropped).reduce((sum, count) => sum + count, 0),
+    lastError: health.lastError,
+    lastErrorAt: health.lastErrorAt,
+    lastDeliveryAt: health.lastDeliveryAt,
   };
 }
 

@@ -1,8 +1,8 @@
 // queue-channel.js: lets the courier use the embedded backend's queue in the primary.
 //   courier: RemoteQueue --{call, id, method, args}--> primary: answerCall --{answer, id, value}-->
 //
-// Each lane makes one call at a time, so calls are bounded. When the channel closes, the courier
-// exits.
+// Each partition makes one call at a time, so calls are bounded. When the channel closes, the
+// courier exits.
 
 /** @import { EventQueue } from './queue.js' */
 
@@ -24,9 +24,9 @@ const METHODS = [
   'commit',
   'lost',
   'size',
-  'hold',
-  'doubt',
-  'held',
+  'pauseLeaves',
+  'makeUncertain',
+  'periods',
 ];
 
 /** The courier's end. */

@@ -1,15 +1,17 @@
 // queue.js: the contract between the backend, which records events, and the courier, which delivers
 // them.
-//   an edge or a message --record--> lane --read, fold, commit--> pending effects --send--> endpoint
+//   a transition or a message --record--> partition --read, apply, commit--> pending events
+//   --send--> endpoint
 //
-// A lane is an ordered list of recorded events from a part of the rooms (`laneOf`). One courier of
-// the fleet owns it at a time, and folds the events into pending effects. The backend stores these
-// beside the lane, so the next owner continues where the last one stopped. Each change of a lane's
-// state is one `commit`, guarded by the fence.
+// A transition is the beginning or the end of a state, for example that a room is occupied. A
+// partition is an ordered list of recorded events from a part of the rooms (`partitionOf`). One
+// courier of the fleet owns it at a time, and applies its events to the pending ones. The backend
+// stores these beside the partition, so the next owner continues where the last one stopped. Each
+// change of a partition's state is one `commit`, guarded by the fence.
 
 /** Must be the same on all servers. */
-export const LANES = 16;
-/** After this time without a renewal, another courier may take a lane. */
+export const PARTITIONS = 16;
+/** After this time without a renewal, another courier may take a partition. */
 export const LEASE_MS = 10_000;
 
 /**
@@ -34,22 +36,22 @@ export const LEASE_MS = 10_000;
  */
 
 /**
- * @typedef {object} Entry a recorded event in its lane
- * @property {string} id place in the lane, for `read` and `commit`
+ * @typedef {object} Entry a recorded event in its partition
+ * @property {string} id place in the partition, for `read` and `commit`
  * @property {string} body JSON text of a WebhookEvent
  */
 
 /**
- * Changes of a lane, made together or not at all.
+ * Changes of a partition, made together or not at all.
  * @typedef {object} Change
- * @property {Map<string, string>} set pending effects, by field, as JSON text
- * @property {string[]} remove fields of pending effects
- * @property {string|null} upTo entries up to and including this id are folded: remove them
+ * @property {Map<string, string>} set pending events, by key, as JSON text
+ * @property {string[]} remove keys of pending events
+ * @property {string|null} upTo entries up to and including this id are applied: remove them
  * @property {number|null} [announced] lost events up to this number are announced
  */
 
 /**
- * Events that a lane dropped at its bound, or that its backend lost.
+ * Events that a partition dropped at its bound, or that its backend lost.
  * @typedef {object} Lost
  * @property {number} count not announced yet
  * @property {number} upTo for `announced` of the commit that announces them
@@ -60,40 +62,44 @@ export const LEASE_MS = 10_000;
 /**
  * The queue as a courier sees it. Each method may reject if the backend is unreachable.
  * @typedef {object} EventQueue
- * @property {(lane: number) => Promise<number|null>} acquire a fence, larger than all earlier ones
- *   of the lane: this process owns it for LEASE_MS; null: another one does
- * @property {(lane: number, fence: number) => Promise<boolean>} renew false: the lane has another
- *   owner
- * @property {(lane: number, fence: number) => Promise<void>} release
- * @property {(lane: number) => Promise<Map<string, string>>} load pending effects of earlier owners
- * @property {(lane: number, afterId: string|null, limit: number) => Promise<Entry[]>} read in order;
- *   null: from the lane's first entry
- * @property {(lane: number, fence: number, change: Change) => Promise<boolean>} commit false: the
- *   fence is out of date, and nothing has changed
- * @property {(lane: number) => Promise<Lost>} lost @property {() => Promise<QueueSize>} size
- * @property {(ms: number) => Promise<void>} hold a worker drains: for this time all couriers hold back
- *   leaves, because its clients return
- * @property {(ms: number) => Promise<void>} doubt an endpoint reads the state again: for this time, no
- *   edge cancels its opposite (holds.js)
- * @property {() => Promise<{leavesMs: number, doubtMs: number}>} held remaining ms of the longest hold
- *   and of the doubt; 0: none
+ * @property {(partition: number) => Promise<number|null>} acquire a fence, larger than all earlier
+ *   ones of the partition: this process owns it for LEASE_MS; null: another one does
+ * @property {(partition: number, fence: number) => Promise<boolean>} renew false: the partition has
+ *   another owner
+ * @property {(partition: number, fence: number) => Promise<void>} release
+ * @property {(partition: number) => Promise<Map<string, string>>} load pending events of earlier
+ *   owners, by key
+ * @property {(partition: number, afterId: string|null, limit: number) => Promise<Entry[]>} read in
+ *   order; null: from the partition's first entry
+ * @property {(partition: number, fence: number, change: Change) => Promise<boolean>} commit false:
+ *   the fence is out of date, and nothing has changed
+ * @property {(partition: number) => Promise<Lost>} lost @property {() => Promise<QueueSize>} size
+ * @property {(ms: number) => Promise<void>} pauseLeaves a worker drains: for this time no courier
+ *   sends leaves, because its clients return
+ * @property {(ms: number) => Promise<void>} makeUncertain an endpoint reads the state again: for
+ *   this time, no transition cancels its opposite (shared-periods.js)
+ * @property {() => Promise<{leavesMs: number, uncertainMs: number}>} periods remaining ms of both; 0:
+ *   there is none
  */
 
 /**
- * @typedef {object} QueueSize of all lanes
- * @property {number} entries not folded yet
- * @property {number} pending effects
+ * @typedef {object} QueueSize of all partitions
+ * @property {number} entries not applied yet
+ * @property {number} pending events to send
  * @property {number} bytes of both; an estimate
  */
 
 /** FNV-1a over the UTF-16 code units. @param {string} key of the event (keyOf) */
-export function laneOf(key) {
+export function partitionOf(key) {
   let hash = 0x811c9dc5;
   for (let i = 0; i < key.length; i++) hash = Math.imul(hash ^ key.charCodeAt(i), 0x01000193);
-  return (hash >>> 0) % LANES;
+  return (hash >>> 0) % PARTITIONS;
 }
 
-/** Events with the same key share sequence, lane and order. @param {Pick<WebhookEvent, 'room'|'user'>} event */
+/**
+ * Events with the same key share sequence, partition and order.
+ * @param {Pick<WebhookEvent, 'room'|'user'>} event
+ */
 export function keyOf({ room, user }) {
   return room ?? `u:${user}`;
 }

@@ -17,7 +17,7 @@ import { RoomRules } from '../../src/config/room-patterns.js';
 import { EVENT_TYPES, WebhookSettings } from '../../src/config/webhooks.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { encodeMember } from '../../src/protocol/encode.js';
-import { LANES } from '../../src/webhooks/queue.js';
+import { PARTITIONS } from '../../src/webhooks/queue.js';
 import { machineAt } from '../helpers/machine.js';
 import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 import { announcements, configOf, eventually, LINGER_MS, log, sideBySide } from './suite.js';
@@ -125,7 +125,7 @@ export class Fleet {
   async events() {
     /** @type {WebhookEvent[]} */
     const all = [];
-    for (let lane = 0; lane < LANES; lane++)
+    for (let lane = 0; lane < PARTITIONS; lane++)
       for (const { body } of await this.queue.read(lane, null, 100_000)) all.push(JSON.parse(body));
     return all;
   }

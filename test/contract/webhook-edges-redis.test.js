@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { optionsOf } from '../../src/operations/message.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
-import { laneOf } from '../../src/webhooks/queue.js';
+import { partitionOf } from '../../src/webhooks/queue.js';
 import { startRedis } from '../harness/redis.js';
 import { startSentinels, until } from '../helpers/redis-sentinel.js';
 import {
@@ -105,7 +105,7 @@ only(
     await redis.cli('ACL', 'SETUSER', 'default', '-set');
     for (let i = 1; i <= 2; i++) {
       edges.publish('room', message);
-      await eventually(async () => (await fleet.queue.lost(laneOf('room'))).count === i);
+      await eventually(async () => (await fleet.queue.lost(partitionOf('room'))).count === i);
     }
     await redis.cli('ACL', 'SETUSER', 'default', '+set');
     for (let i = 0; i < 2; i++) edges.publish('room', message);
@@ -176,7 +176,7 @@ only('redis cluster', 'a message that cannot reach its lane now follows later', 
   t.mock.method(recording, 'move', () => Promise.reject(new Error('no node')), { times: 2 });
   a.edges.publish('room', { sender: 'ann', payload: '1', offset: undefined });
   assert.deepEqual(await fleet.recorded(2), ['room.occupied room', 'message.published room']);
-  assert.equal((await fleet.queue.lost(recording.laneOf('room'))).count, 0);
+  assert.equal((await fleet.queue.lost(recording.partitionOf('room'))).count, 0);
 });
 
 only(
@@ -192,7 +192,7 @@ only(
     const { recording } = /** @type {import('../../src/backend/redis/edges.js').RedisEdges} */ (
       a.edges.store
     );
-    const lane = recording.laneOf('room');
+    const lane = recording.partitionOf('room');
     const { redis, keys } = /** @type {any} */ (recording);
     // The primary before it numbered events an hour ahead, and the room's sequence is lost.
     await redis.set(keys.movedOf(lane, 'room'), `${Date.now() + 3_600_000}:7`);

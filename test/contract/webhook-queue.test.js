@@ -13,7 +13,7 @@ import { RedisClusterClient } from '../../src/backend/redis/cluster-client.js';
 import { RedisConnection } from '../../src/backend/redis/connection.js';
 import { openEventQueue } from '../../src/backend/redis/event-queue.js';
 import { RedisRecording } from '../../src/backend/redis/recording.js';
-import { LANES, laneOf } from '../../src/webhooks/queue.js';
+import { PARTITIONS, partitionOf } from '../../src/webhooks/queue.js';
 import { startRedis } from '../harness/redis.js';
 import { KINDS, TOPOLOGIES } from '../helpers/redis-topologies.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
@@ -77,7 +77,7 @@ async function lanesOn(t, redis) {
     covers,
     maxEntries: MAX_ENTRIES,
   });
-  for (let lane = 0; lane < LANES; lane++)
+  for (let lane = 0; lane < PARTITIONS; lane++)
     await eventually(() =>
       /** @type {any} */ (connection.redis).get(recording.keys.ofLane(lane, 'lease')).then(
         () => true,
@@ -168,7 +168,7 @@ async function take(queue, lane) {
   return fence;
 }
 
-const LANE = laneOf('room');
+const LANE = partitionOf('room');
 
 /** @type {import('../../src/webhooks/queue.js').Change} */
 const NOTHING = { set: new Map(), remove: [], upTo: null };
@@ -178,7 +178,7 @@ it('a lane has one owner, until it is released or its lease ends; fences ascend'
   const first = await take(queue, LANE);
   assert.equal(await other.acquire(LANE), null);
   assert.equal(await queue.renew(LANE, first), true);
-  const elsewhere = await take(other, (LANE + 1) % LANES);
+  const elsewhere = await take(other, (LANE + 1) % PARTITIONS);
   await queue.release(LANE, first);
   const second = await take(other, LANE);
   assert.ok(second > first);
@@ -189,7 +189,7 @@ it('a lane has one owner, until it is released or its lease ends; fences ascend'
   const third = await take(queue, LANE);
   assert.ok(third > second);
   assert.equal(await other.renew(LANE, second), false);
-  await other.release((LANE + 1) % LANES, elsewhere);
+  await other.release((LANE + 1) % PARTITIONS, elsewhere);
 });
 
 it('events of a room are read in order, page by page, with numbers without holes', async (lanes) => {
@@ -213,7 +213,7 @@ it('events of a room are read in order, page by page, with numbers without holes
   assert.deepEqual({ type, room, from }, { type: 'message.published', room: 'room', from: 'ann' });
   assert.ok(Math.abs(Date.now() - at) < 60_000);
   assert.deepEqual(await queue.read(LANE, rest[49].id, 100), []);
-  assert.deepEqual(await queue.read((LANE + 1) % LANES, null, 100), []);
+  assert.deepEqual(await queue.read((LANE + 1) % PARTITIONS, null, 100), []);
 });
 
 it('a commit stores and removes effects and trims what was folded, in one step', async (lanes) => {
@@ -276,14 +276,14 @@ it('a lane without a courier is bounded: the oldest events go, and are counted',
 });
 
 it('a hold and a doubt are known to all couriers, until they end', async ({ queue, other }) => {
-  assert.deepEqual(await other.held(), { leavesMs: 0, doubtMs: 0 });
-  await queue.hold(60_000);
-  await queue.hold(1000);
-  await queue.doubt(100);
-  const { leavesMs, doubtMs } = await other.held();
+  assert.deepEqual(await other.periods(), { leavesMs: 0, uncertainMs: 0 });
+  await queue.pauseLeaves(60_000);
+  await queue.pauseLeaves(1000);
+  await queue.makeUncertain(100);
+  const { leavesMs, uncertainMs } = await other.periods();
   assert.ok(leavesMs > 50_000 && leavesMs <= 60_000, `${leavesMs}`);
-  assert.ok(doubtMs > 0 && doubtMs <= 100, `${doubtMs}`);
-  await eventually(async () => (await other.held()).doubtMs === 0);
+  assert.ok(uncertainMs > 0 && uncertainMs <= 100, `${uncertainMs}`);
+  await eventually(async () => (await other.periods()).uncertainMs === 0);
 });
 
 it('5,000 effects of one commit are all loaded', async (lanes) => {
@@ -635,7 +635,7 @@ test('embedded: a queue that was saved is continued, with another epoch', async 
 test('embedded: a hold goes on after a restart, until the same time', async (t) => {
   const folder = temporaryFolder(t);
   const before = new EmbeddedEventQueue();
-  await before.hold(60_000);
+  await before.pauseLeaves(60_000);
   await before.save(folder);
   /** @param {number} passedMs since then, by the clock of the server */
   const held = async (passedMs) => {
@@ -650,7 +650,7 @@ test('embedded: a hold goes on after a restart, until the same time', async (t) 
     await queue.open(folder);
     time.mock.restore();
     await writeFile(file, text);
-    return (await queue.held()).leavesMs;
+    return (await queue.periods()).leavesMs;
   };
   const leftMs = await held(10_000);
   assert.ok(leftMs > 40_000 && leftMs <= 50_000, `${leftMs}`);
@@ -664,7 +664,7 @@ test('embedded: after a server was killed, a loss is reported in each lane', asy
   await killed.open(folder);
   const next = new EmbeddedEventQueue();
   await next.open(folder);
-  for (let lane = 0; lane < LANES; lane++) assert.equal((await next.lost(lane)).count, 1);
+  for (let lane = 0; lane < PARTITIONS; lane++) assert.equal((await next.lost(lane)).count, 1);
   await next.save(folder);
   const text = await readFile(join(folder, 'webhooks.json'), 'utf8');
   await writeFile(join(folder, 'webhooks.json'), text.slice(0, -20));

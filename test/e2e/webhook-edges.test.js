@@ -6,7 +6,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { openEventQueue } from '../../src/backend/redis/event-queue.js';
-import { LANES } from '../../src/webhooks/queue.js';
+import { PARTITIONS } from '../../src/webhooks/queue.js';
 import { startRedis } from '../harness/redis.js';
 import { startServer, until } from '../harness/server.js';
 import { connect, connectInTurn } from '../helpers/clients.js';
@@ -28,7 +28,7 @@ async function ownLanes(t, redis) {
     config: { redis: redis.settings, redisPrefix: 'fanfare:', redisTimeoutMs: 1000 },
   });
   await until(() => queue.connection.isWritable);
-  const lanes = Array.from({ length: LANES }, (_, lane) => lane);
+  const lanes = Array.from({ length: PARTITIONS }, (_, lane) => lane);
   const fences = await Promise.all(lanes.map((lane) => queue.acquire(lane)));
   const timer = setInterval(() => {
     for (const [lane, fence] of fences.entries()) queue.renew(lane, Number(fence)).catch(() => {});

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { LANES, laneOf } from '../../src/webhooks/queue.js';
+import { PARTITIONS, partitionOf } from '../../src/webhooks/queue.js';
 import { Fleet, settingsOf, TIMES } from '../contract/edge-fleet.js';
 import { startCluster } from '../helpers/redis-cluster.js';
 import { until } from '../helpers/redis-sentinel.js';
@@ -38,7 +38,7 @@ function placesOf(name) {
   const rooms = /** @type {RedisServer} */ (cluster.primaries.find((one) => one !== sessions));
   for (let i = 0; ; i++) {
     const room = cluster.roomIn(rooms, `${name}-${i}`);
-    const lane = cluster.primaryOf(`lane-${laneOf(room)}`);
+    const lane = cluster.primaryOf(`lane-${partitionOf(room)}`);
     if (lane !== rooms && lane !== sessions) return { sessions, rooms, room };
   }
 }
@@ -125,7 +125,7 @@ test('a loss on a primary without the lane of its rooms counts in their lane; th
   /** By lane; none while a primary is down. @returns {Promise<number[]>} */
   const lost = () =>
     Promise.all(
-      Array.from({ length: LANES }, async (_, lane) => (await fleet.queue.lost(lane)).count),
+      Array.from({ length: PARTITIONS }, async (_, lane) => (await fleet.queue.lost(lane)).count),
     ).catch(() => []);
   const visited = async () => {
     const all = await cluster
@@ -134,12 +134,12 @@ test('a loss on a primary without the lane of its rooms counts in their lane; th
     return all.split('\n').filter((state) => state === 'done').length;
   };
   await until(async () => (await visited()) === 3);
-  assert.deepEqual(await lost(), Array(LANES).fill(0));
+  assert.deepEqual(await lost(), Array(PARTITIONS).fill(0));
   // Times of visits.lua: a mark is younger than the first start.
   await new Promise((resolve) => setTimeout(resolve, 2100));
   await rooms.kill();
   await until(async () => worker.broker.state === 'degraded');
   worker.edges.count(room, 0);
   await rooms.restart();
-  await until(async () => (await lost()).filter((count) => count > 0).length === LANES);
+  await until(async () => (await lost()).filter((count) => count > 0).length === PARTITIONS);
 });

@@ -1,6 +1,6 @@
 // memory-queue.js: a queue of webhook events in memory, for tests of the delivery.
 
-import { keyOf, LANES, LEASE_MS, laneOf } from '../../src/webhooks/queue.js';
+import { keyOf, LEASE_MS, PARTITIONS, partitionOf } from '../../src/webhooks/queue.js';
 
 /** @typedef {import('../../src/webhooks/queue.js').EventQueue} EventQueue */
 /** @typedef {import('../../src/webhooks/queue.js').WebhookEvent} WebhookEvent */
@@ -8,7 +8,7 @@ import { keyOf, LANES, LEASE_MS, laneOf } from '../../src/webhooks/queue.js';
 /** Each object made by `connect` is one courier's view. */
 export class MemoryQueue {
   constructor() {
-    this.lanes = Array.from({ length: LANES }, () => ({
+    this.partitions = Array.from({ length: PARTITIONS }, () => ({
       entries: /** @type {{id: string, body: string}[]} */ ([]),
       pending: /** @type {Map<string, string>} */ (new Map()),
       fence: 0,
@@ -22,8 +22,8 @@ export class MemoryQueue {
     this.sequences = new Map();
     /** Commits that were carried out. */
     this.commits = 0;
-    this.heldUntil = 0;
-    this.doubtUntil = 0;
+    this.leavesPausedUntil = 0;
+    this.uncertainUntil = 0;
     /** While it is set, every call rejects. */
     this.isDown = false;
   }
@@ -34,89 +34,89 @@ export class MemoryQueue {
     const seq = (this.sequences.get(key) ?? 0) + 1;
     this.sequences.set(key, seq);
     const whole = { seq, epoch: 'e1', at: Date.now(), ...event };
-    this.lanes[laneOf(key)].entries.push({
+    this.partitions[partitionOf(key)].entries.push({
       id: String(++this.nextId).padStart(9, '0'),
       body: JSON.stringify(whole),
     });
     return whole;
   }
 
-  /** All effects that are stored. */
+  /** All events that are stored. */
   get pending() {
-    return this.lanes.reduce((sum, { pending }) => sum + pending.size, 0);
+    return this.partitions.reduce((sum, { pending }) => sum + pending.size, 0);
   }
 
   /** @returns {EventQueue} */
   connect() {
-    const { lanes } = this;
+    const { partitions } = this;
     const call = async () => {
       if (this.isDown) throw new Error('unreachable');
     };
     return {
       acquire: async (index) => {
         await call();
-        const lane = lanes[index];
-        if (Date.now() < lane.leaseEnd) return null;
-        lane.leaseEnd = Date.now() + LEASE_MS;
-        return ++lane.fence;
+        const partition = partitions[index];
+        if (Date.now() < partition.leaseEnd) return null;
+        partition.leaseEnd = Date.now() + LEASE_MS;
+        return ++partition.fence;
       },
       renew: async (index, fence) => {
         await call();
-        if (lanes[index].fence !== fence) return false;
-        lanes[index].leaseEnd = Date.now() + LEASE_MS;
+        if (partitions[index].fence !== fence) return false;
+        partitions[index].leaseEnd = Date.now() + LEASE_MS;
         return true;
       },
       release: async (index, fence) => {
         await call();
-        if (lanes[index].fence === fence) lanes[index].leaseEnd = 0;
+        if (partitions[index].fence === fence) partitions[index].leaseEnd = 0;
       },
       load: async (index) => {
         await call();
-        return new Map(lanes[index].pending);
+        return new Map(partitions[index].pending);
       },
       read: async (index, afterId, limit) => {
         await call();
-        const all = lanes[index].entries;
+        const all = partitions[index].entries;
         return all.filter(({ id }) => afterId === null || id > afterId).slice(0, limit);
       },
       commit: async (index, fence, { set, remove, upTo, announced = null }) => {
         await call();
-        const lane = lanes[index];
-        if (lane.fence !== fence) return false;
+        const partition = partitions[index];
+        if (partition.fence !== fence) return false;
         this.commits++;
         if (announced !== null) {
-          lane.announced = announced;
-          lane.isUnknown = false;
+          partition.announced = announced;
+          partition.isUnknown = false;
         }
-        for (const [field, text] of set) lane.pending.set(field, text);
-        for (const field of remove) lane.pending.delete(field);
-        if (upTo !== null) lane.entries = lane.entries.filter(({ id }) => id > upTo);
+        for (const [field, text] of set) partition.pending.set(field, text);
+        for (const field of remove) partition.pending.delete(field);
+        if (upTo !== null) partition.entries = partition.entries.filter(({ id }) => id > upTo);
         return true;
       },
       lost: async (index) => {
         await call();
-        const { lost, announced, isUnknown } = lanes[index];
+        const { lost, announced, isUnknown } = partitions[index];
         return { count: lost - announced, upTo: lost, ...(isUnknown && { isUnknown }) };
       },
-      hold: async (ms) => {
+      pauseLeaves: async (ms) => {
         await call();
-        this.heldUntil = Math.max(this.heldUntil, Date.now() + ms);
+        this.leavesPausedUntil = Math.max(this.leavesPausedUntil, Date.now() + ms);
       },
-      doubt: async (ms) => {
+      makeUncertain: async (ms) => {
         await call();
-        this.doubtUntil = Date.now() + ms;
+        this.uncertainUntil = Date.now() + ms;
       },
-      held: async () => {
+      periods: async () => {
         await call();
         const now = Date.now();
         return {
-          leavesMs: Math.max(0, this.heldUntil - now),
-          doubtMs: Math.max(0, this.doubtUntil - now),
+          leavesMs: Math.max(0, this.leavesPausedUntil - now),
+          uncertainMs: Math.max(0, this.uncertainUntil - now),
         };
       },
       size: async () => {
         await call();
-        const entries = lanes.reduce((sum, lane) => sum + lane.entries.length, 0);
+        const entries = partitions.reduce((sum, partition) => sum + partition.entries.length, 0);
         return { entries, pending: this.pending, bytes: 0 };
       },
     };

@@ -87,20 +87,20 @@ test('two reloads at once leave one courier, which has the later settings', asyn
   await until(() => bornAt().length === 2, 10_000, 'its successor');
 });
 
-test('a courier that starts during a drain holds back who left, too', {
+test('a courier that starts during a drain sends no leaves, either', {
   timeout: 10_000,
 }, async (t) => {
-  // Its modules take a moment to load. Then it passes the hold on to the queue.
+  // Its modules take a moment to load. Then it passes the pause on to the queue.
   const body = `await new Promise((resolve) => setTimeout(resolve, 100));
     process.on('message', ({ type, ms }) => {
-      if (type === 'hold') process.send({ type: 'call', id: 1, method: 'hold', args: [ms] });
+      if (type === 'pauseLeaves') process.send({ type: 'call', id: 1, method: 'pauseLeaves', args: [ms] });
     });`;
   const { courier } = build(t, body);
   /** @type {Promise<number>} */
   const held = new Promise((resolve) => {
-    courier.queue = () => /** @type {any} */ ({ hold: resolve });
+    courier.queue = () => /** @type {any} */ ({ pauseLeaves: resolve });
   });
-  courier.hold(60_000);
+  courier.pauseLeaves(60_000);
   courier.start(SETTINGS);
   const ms = await held;
   assert.ok(Number.isInteger(ms) && ms > 50_000 && ms <= 60_000, `${ms}`);

@@ -82,7 +82,7 @@ const courier = createCourierMetrics(
     attempts: () => ({ 'example.com,delivered': 2 }),
     dropped: () => ({ 'example.com,overflow': 0 }),
     cancelled: () => ({ 'example.com': 0 }),
-    lanes: () => 16,
+    partitions: () => 16,
     size: () => ({ entries: 0, pending: 0, bytes: 0, failures: 0 }),
   },
   ['example.com'],

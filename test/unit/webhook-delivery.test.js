@@ -14,7 +14,7 @@ test('an edge is sent after the grace, with its sequence and the time of its eve
   queue.record({ ...joined('u1'), info: { name: 'Ann' }, count: 1 });
   await advance(2900);
   assert.equal(requests.length, 0);
-  await advance(1300); // a quiet lane is read once a second
+  await advance(1300); // a quiet partition is read once a second
   assert.equal(requests.length, 1);
   const [{ id, type, data }] = requests;
   assert.match(id, /^evt_[\w-]{22}$/);
@@ -57,10 +57,10 @@ test('of the edges while an endpoint is down, the net effect of each user arrive
       if (user === 9) queue.record(left('u9')); // a duplicate of what went before
     }
   await advance(10_000);
-  assert.ok(endpoint.pending <= 10, `${endpoint.pending} effects for 10 users`);
+  assert.ok(endpoint.waiting.size <= 10, `${endpoint.waiting.size} effects for 10 users`);
   isDown = false;
   await advance(60_000);
-  assert.equal(endpoint.pending, 0);
+  assert.equal(endpoint.waiting.size, 0);
   const last = new Map(
     seen().map((line) => /** @type {[string, string]} */ (line.split(' ').reverse())),
   );
@@ -150,7 +150,7 @@ test('an edge that waits while the endpoint reads the state again is not cancell
   queue.record(joined('u2'));
   await advance(12_000);
   queue.record(left('u1'));
-  queue.lanes[3].lost = 1;
+  queue.partitions[3].lost = 1;
   await advance(8000);
   assert.deepEqual(seen(), ['joined u1', 'joined u2', 'gap undefined']);
   // The endpoint has read that u1 is not there.
@@ -170,7 +170,7 @@ test('an edge that waits while the endpoint reads the state again is not cancell
 
 test('a queue that is new, or has lost everything, gives one gap without a number, before all else', async (t) => {
   const queue = new MemoryQueue();
-  queue.lanes[0].isUnknown = true;
+  queue.partitions[0].isUnknown = true;
   const { advance, requests, seen, endpoint } = courier(t, { queue });
   queue.record(joined('u1'));
   await advance(60_000);

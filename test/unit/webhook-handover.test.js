@@ -1,9 +1,9 @@
 // webhook-handover.test.js: couriers that stop, die or differ in their clocks, and those that take
-// over their lanes, with a queue in memory and a fake clock.
+// over their partitions, with a queue in memory and a fake clock.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { LEASE_MS, laneOf } from '../../src/webhooks/queue.js';
+import { LEASE_MS, partitionOf } from '../../src/webhooks/queue.js';
 import { BUSY, CRASHED, courier, FAILED, joined, left, message, OK } from '../helpers/courier.js';
 import { MemoryQueue } from '../helpers/memory-queue.js';
 
@@ -12,7 +12,7 @@ import { MemoryQueue } from '../helpers/memory-queue.js';
 test('a loss that a dead courier had only read is announced by the next one', async (t) => {
   const queue = new MemoryQueue();
   const view = queue.connect();
-  queue.lanes[3].lost = 2;
+  queue.partitions[3].lost = 2;
   // It dies before its commit.
   assert.deepEqual(await view.lost(3), { count: 2, upTo: 2 });
   const { requests, advance } = courier(t, { queue });
@@ -42,15 +42,17 @@ test('a courier that stops hands over what waits, with its attempts', async (t) 
   );
 });
 
-test('the age of the oldest event is right, whichever lane is taken first', async (t) => {
+test('the age of the oldest event is right, whichever partition is taken first', async (t) => {
   const { queue, advance, endpoint } = courier(t, { answer: () => BUSY });
   const rooms = Array.from({ length: 200 }, (_, i) => `r${i}`);
-  const [first, last] = [0, 15].map((lane) => rooms.find((room) => laneOf(room) === lane));
+  const [first, last] = [0, 15].map((partition) =>
+    rooms.find((room) => partitionOf(room) === partition),
+  );
   queue.record(joined('new', first));
   queue.record({ ...joined('old', last), at: Date.now() - 3_600_000 });
   await advance(5000);
-  assert.equal(endpoint.pending, 2);
-  assert.equal(Math.round(endpoint.oldestSeconds(Date.now())), 3605);
+  assert.equal(endpoint.waiting.size, 2);
+  assert.equal(Math.round(endpoint.waiting.oldestSeconds(Date.now())), 3605);
 });
 
 test('an event that has stepped aside stays aside for the next courier, and its schedule goes on', async (t) => {
@@ -107,7 +109,7 @@ test('after a handover between clocks that differ, a retry does not wait for the
   const closed = first.delivery.close();
   await first.advance(2500);
   await closed;
-  for (const { pending } of queue.lanes)
+  for (const { pending } of queue.partitions)
     for (const [field, text] of pending) {
       const { retryAt, ...stored } = JSON.parse(text);
       pending.set(field, JSON.stringify({ ...stored, retryAt: retryAt + 600_000 }));
@@ -134,21 +136,21 @@ test('a courier that stops waits for the answers under way, and begins nothing',
   assert.deepEqual([first.seen(), second.seen()], [['joined u1'], ['joined u2']]);
 });
 
-test('a courier that was suspended sends nothing from lanes that another one has taken', async (t) => {
+test('a courier that was suspended sends nothing from partitions that another one has taken', async (t) => {
   const first = courier(t);
   const { queue } = first;
   await first.advance(500);
   queue.record(joined('u1'));
   await first.advance(1000); // folded, and not due yet
-  for (const lane of queue.lanes) {
-    lane.fence++; // as if another one had taken it
-    lane.leaseEnd = Date.now() + LEASE_MS;
+  for (const partition of queue.partitions) {
+    partition.fence++; // as if another one had taken it
+    partition.leaseEnd = Date.now() + LEASE_MS;
   }
   await first.advance(8000);
   assert.deepEqual(first.seen(), []);
-  for (const lane of queue.lanes) lane.leaseEnd = 0;
+  for (const partition of queue.partitions) partition.leaseEnd = 0;
   await first.advance(10_000);
-  assert.deepEqual(first.seen(), ['joined u1'], 'once it has the lane again');
+  assert.deepEqual(first.seen(), ['joined u1'], 'once it has the partition again');
 });
 
 test('while a worker drains, those who left wait for their return, on every server', async (t) => {
@@ -157,7 +159,7 @@ test('while a worker drains, those who left wait for their return, on every serv
   queue.record(left('gone'));
   queue.record(left('back'));
   await advance(2000);
-  await queue.connect().hold(20_000); // another server
+  await queue.connect().pauseLeaves(20_000); // another server
   await advance(15_000);
   assert.deepEqual(seen(), []);
   queue.record(joined('back'));
@@ -168,11 +170,11 @@ test('while a worker drains, those who left wait for their return, on every serv
   assert.deepEqual(seen(), ['joined new', 'left gone']);
   assert.ok(requests[1].atMs >= 23_000, `${requests[1].atMs}`);
 
-  delivery.hold(10_000); // this one
+  delivery.pauseLeaves(10_000); // this one
   queue.record(left('later'));
   await advance(9000);
   assert.equal(requests.length, 2);
-  assert.ok((await queue.connect().held()).leavesMs > 0, 'the others know');
+  assert.ok((await queue.connect().periods()).leavesMs > 0, 'the others know');
   await advance(3000);
   assert.equal(seen().at(-1), 'left later');
 });
@@ -226,7 +228,7 @@ test('a courier that starts during a drain knows of it, and gives stored edges t
   queue.record(left('u1'));
   queue.record(joined('u2', 'other'));
   await first.advance(1000);
-  await queue.connect().hold(20_000);
+  await queue.connect().pauseLeaves(20_000);
   const closed = first.delivery.close();
   await first.advance(100);
   await closed;
@@ -244,12 +246,12 @@ test('stored effects of an endpoint that this server does not know stay for a da
   const body = (/** @type {number} */ at) =>
     JSON.stringify({ event: { ...joined('u'), seq: 1, epoch: 'e', at }, certain: true });
   const nowMs = 1_700_000_000_000;
-  queue.lanes[0].pending.set('["new","member","r","u"]', body(nowMs - 1000));
-  queue.lanes[0].pending.set('["old","member","r","u"]', body(nowMs - 90_000_000));
-  queue.lanes[0].pending.set('not JSON', 'neither');
+  queue.partitions[0].pending.set('["new","member","r","u"]', body(nowMs - 1000));
+  queue.partitions[0].pending.set('["old","member","r","u"]', body(nowMs - 90_000_000));
+  queue.partitions[0].pending.set('not JSON', 'neither');
   const { advance, queue: same } = courier(t, { queue });
   same.record(joined('x'));
-  for (let i = 0; i < 40; i++) same.record(joined('x', `r${i}`)); // each lane has a commit
+  for (let i = 0; i < 40; i++) same.record(joined('x', `r${i}`)); // each partition has a commit
   await advance(10_000);
-  assert.deepEqual([...queue.lanes[0].pending.keys()], ['["new","member","r","u"]']);
+  assert.deepEqual([...queue.partitions[0].pending.keys()], ['["new","member","r","u"]']);
 });

@@ -386,12 +386,12 @@ test('an event is tried again for less than five minutes, with pauses up to a mi
   );
   assert.ok(/** @type {{atMs: number}} */ (requests.at(-1)).atMs <= 290_000);
   assert.equal(endpoint.dropped.expired, 1);
-  assert.equal(endpoint.pending, 0, 'no gap is announced in this form');
+  assert.equal(endpoint.waiting.size, 0, 'no gap is announced in this form');
 });
 
 test('who left is held back by drains for half of the time that remains', async (t) => {
   const { queue, advance, seen, delivery, endpoint } = courier(t);
-  delivery.hold(1_200_000);
+  delivery.pauseLeaves(1_200_000);
   queue.record(left('1'));
   await advance(140_000);
   assert.deepEqual(seen(), []);
@@ -422,7 +422,7 @@ test('with batchMs, a request carries the events that came meanwhile, up to 100'
   );
   const states = seen().filter((text) => !text.includes('client_event') && text.includes('-a'));
   assert.deepEqual(states, ['channel_occupied presence-a', 'member_added presence-a 1']);
-  assert.equal(endpoint.attempts.delivered, 2);
+  assert.equal(endpoint.health.attempts.delivered, 2);
   queue.record(clientEvent(150));
   await advance(2000);
   assert.equal(requests.length, 3);
@@ -436,8 +436,8 @@ test('a batch that fails comes again, each event in its turn', async (t) => {
   for (const user of ['1', '2', '3']) queue.record(joined(user));
   await advance(5000);
   assert.deepEqual(seen().slice(3), seen().slice(0, 3));
-  assert.deepEqual([endpoint.attempts.failed, endpoint.failures], [1, 0]);
-  assert.equal(endpoint.pending, 0);
+  assert.deepEqual([endpoint.health.attempts.failed, endpoint.health.failures], [1, 0]);
+  assert.equal(endpoint.waiting.size, 0);
 });
 
 for (const [name, refusal] of /** @type {const} */ ([
@@ -453,8 +453,8 @@ for (const [name, refusal] of /** @type {const} */ ([
     for (const user of [...users.slice(0, 10), 'poison', ...users.slice(10)])
       queue.record(joined(user));
     await advance(60_000);
-    assert.equal(endpoint.attempts.delivered, 20);
-    assert.equal(endpoint.pending, 1);
+    assert.equal(endpoint.health.attempts.delivered, 20);
+    assert.equal(endpoint.waiting.size, 1);
     assert.ok(requests.length < 20 + 12, `${requests.length}`);
     // Others that come later are collected again.
     for (const user of ['late-1', 'late-2']) queue.record(joined(user));

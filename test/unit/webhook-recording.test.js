@@ -263,7 +263,7 @@ function heldEdges() {
     );
   const recording = {
     keys: { ofFleet: () => '' },
-    laneOf: () => 1,
+    partitionOf: () => 1,
     recordMessages(/** @type {string} */ room) {
       recorded.push(room);
       return answer();

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { LEASE_MS, laneOf } from '../../src/webhooks/queue.js';
+import { LEASE_MS, partitionOf } from '../../src/webhooks/queue.js';
 import { BUSY, CRASHED, courier, FAILED, joined, left, message, OK } from '../helpers/courier.js';
 import { MemoryQueue } from '../helpers/memory-queue.js';
 
@@ -13,7 +13,7 @@ test('retries keep the id, on the schedule, and a poison event steps aside', asy
   queue.record(joined('poison'));
   queue.record(joined('u2'));
   await advance(4000);
-  assert.equal(endpoint.state, 'retrying');
+  assert.equal(endpoint.health.state, 'retrying');
   await advance(41_000);
   const poison = requests.filter(({ data }) => data.user === 'poison');
   assert.equal(new Set(poison.map(({ id }) => id)).size, 1);
@@ -108,7 +108,7 @@ test('after an outage behind a proxy all events come within the longest pause, a
   assert.ok(before < 30, `${before} requests to an endpoint that is down`);
   isDown = false;
   await advance(40_000, 500);
-  assert.equal(endpoint.pending, 0);
+  assert.equal(endpoint.waiting.size, 0);
   const attempts = new Map();
   for (const { id } of requests) attempts.set(id, (attempts.get(id) ?? 0) + 1);
   for (let room = 0; room < 10; room++) {
@@ -133,7 +133,7 @@ test('429, 502 to 504 and an unreachable endpoint pause the endpoint, and then o
   for (let i = 0; i < 8; i++) queue.record(joined('u', `r${i}`));
   await advance(4000);
   assert.equal(requests.length, 1);
-  assert.equal(endpoint.state, 'paused');
+  assert.equal(endpoint.health.state, 'paused');
   await advance(19_000);
   assert.equal(requests.length, 1, 'as Retry-After says');
   await advance(12_000);
@@ -141,9 +141,9 @@ test('429, 502 to 504 and an unreachable endpoint pause the endpoint, and then o
   assert.ok(times.length >= 3 && times.length <= 5, `${times}`);
   isDown = false;
   await advance(30_000);
-  assert.equal(endpoint.pending, 0);
-  assert.equal(endpoint.state, 'ok');
-  assert.equal(endpoint.attempts.delivered, 8);
+  assert.equal(endpoint.waiting.size, 0);
+  assert.equal(endpoint.health.state, 'ok');
+  assert.equal(endpoint.health.attempts.delivered, 8);
 });
 
 test('an endpoint that asks for no pause at all gets one', async (t) => {
@@ -159,7 +159,7 @@ test('after 20 failures in a row there is one request in 30 s', async (t) => {
   const { queue, requests, advance, endpoint } = courier(t, { answer: () => FAILED });
   for (let i = 0; i < 30; i++) queue.record(joined('u', `r${i}`));
   await advance(5000);
-  assert.equal(endpoint.state, 'failing');
+  assert.equal(endpoint.health.state, 'failing');
   const before = requests.length;
   assert.ok(before >= 20 && before < 24, `${before}`);
   await advance(90_000, 500);
@@ -176,7 +176,7 @@ test('410 ends an endpoint: nothing more is sent, what is dropped is counted, an
   queue.record(left('u', 'r1'));
   await first.advance(10_000);
   assert.equal(first.requests.length, 1);
-  assert.equal(first.endpoint.state, 'gone');
+  assert.equal(first.endpoint.health.state, 'gone');
   assert.equal(first.endpoint.dropped.gone, 7);
   await first.delivery.close();
 
@@ -204,7 +204,7 @@ test('several requests that are answered with 410 are one line of the log', asyn
   const { queue, requests, advance, endpoint } = courier(t, {
     answer: () => ({ outcome: 'gone', error: 'status 410', retryAfterMs: null }),
   });
-  const logged = t.mock.method(endpoint.log, 'error');
+  const logged = t.mock.method(endpoint.health.log, 'error');
   for (let i = 0; i < 4; i++) queue.record(joined('u', `r${i}`));
   await advance(5000);
   assert.equal(requests.length, 4);
@@ -245,12 +245,12 @@ test('an event that is too old is dropped, counted and announced', async (t) => 
   await advance(60_000, 200);
   assert.equal(endpoint.dropped.expired, 1);
   assert.equal(requests.at(-1)?.type, 'webhook.gap');
-  assert.equal(endpoint.pending, 0);
+  assert.equal(endpoint.waiting.size, 0);
 });
 
-test('entries that the bound of a lane has dropped are announced to every endpoint', async (t) => {
+test('entries that the bound of a partition has dropped are announced to every endpoint', async (t) => {
   const { queue, requests, advance, endpoint } = courier(t);
-  queue.lanes[laneOf('r')].lost = 7;
+  queue.partitions[partitionOf('r')].lost = 7;
   queue.record(joined('u1'));
   await advance(10_000);
   assert.equal(endpoint.dropped.lost, 7);
@@ -260,12 +260,12 @@ test('entries that the bound of a lane has dropped are announced to every endpoi
   );
 });
 
-test('a loss is announced once, also in a lane to which nothing comes any more', async (t) => {
+test('a loss is announced once, also in a partition to which nothing comes any more', async (t) => {
   const { queue, requests, advance } = courier(t);
   await advance(10_000);
-  queue.lanes[3].lost = 2;
+  queue.partitions[3].lost = 2;
   await advance(10_000);
-  queue.lanes[3].lost = 3;
+  queue.partitions[3].lost = 3;
   await advance(10_000);
   assert.deepEqual(
     requests.map(({ type, data }) => [type, data.dropped]),
@@ -280,7 +280,7 @@ test('a gap that the endpoint refuses steps aside, and the rest follows', async 
   const { queue, requests, advance } = courier(t, {
     answer: ({ type }) => (type === 'webhook.gap' ? FAILED : OK),
   });
-  queue.lanes[laneOf('r')].lost = 7;
+  queue.partitions[partitionOf('r')].lost = 7;
   queue.record(message('hello'));
   await advance(10_000);
   assert.deepEqual(
@@ -317,10 +317,12 @@ test('while the queue is unreachable nothing is lost or sent twice', async (t) =
   assert.equal(queue.pending, 0);
 });
 
-test('a lane whose commits fail is logged and counted, while the other lanes succeed', async (t) => {
+test('a partition whose commits fail is logged and counted, while the other partitions succeed', async (t) => {
   const { delivery, queue, advance, seen } = courier(t);
   const rooms = Array.from({ length: 100 }, (_, i) => `r${i}`);
-  const [bad, good] = [3, 4].map((lane) => rooms.find((room) => laneOf(room) === lane));
+  const [bad, good] = [3, 4].map((partition) =>
+    rooms.find((room) => partitionOf(room) === partition),
+  );
   const { commit } = delivery.queue;
   let isRefused = true;
   t.mock.method(
@@ -340,7 +342,7 @@ test('a lane whose commits fail is logged and counted, while the other lanes suc
   queue.record(joined('bob', good));
   await advance(30_000);
   assert.deepEqual(seen(), ['joined bob']);
-  assert.deepEqual(lines, [{ lane: 3, why: 'refused', unsaid: 0 }]);
+  assert.deepEqual(lines, [{ partition: 3, why: 'refused', unsaid: 0 }]);
   assert.ok(delivery.size.failures > 10, `${delivery.size.failures} failures`);
   isRefused = false;
   await advance(5000);
@@ -348,7 +350,7 @@ test('a lane whose commits fail is logged and counted, while the other lanes suc
   assert.deepEqual(lines.slice(1), ['webhooks: the queue is available again']);
 });
 
-test('a courier that loses all its lanes says so once', async (t) => {
+test('a courier that loses all its partitions says so once', async (t) => {
   const { delivery, advance } = courier(t);
   await advance(2000);
   /** @type {unknown[]} */
@@ -357,7 +359,7 @@ test('a courier that loses all its lanes says so once', async (t) => {
   t.mock.method(delivery.queue, 'renew', async () => false);
   await advance(5000);
   const why = 'another courier has taken it over, or Redis lost its data';
-  assert.deepEqual(lines, [{ lane: 0, why, unsaid: 0 }]);
+  assert.deepEqual(lines, [{ partition: 0, why, unsaid: 0 }]);
 });
 
 test('an endpoint that is down while 10,000 users come and go costs one effect for each', async (t) => {
@@ -370,7 +372,7 @@ test('an endpoint that is down while 10,000 users come and go costs one effect f
     if (step % 6000 === 5999) await advance(20_000, 1000);
   }
   await advance(60_000, 1000);
-  assert.ok(endpoint.pending <= 10_000, `${endpoint.pending} effects`);
-  assert.equal(queue.pending, endpoint.pending);
+  assert.ok(endpoint.waiting.size <= 10_000, `${endpoint.waiting.size} effects`);
+  assert.equal(queue.pending, endpoint.waiting.size);
   assert.equal(endpoint.dropped.overflow, 0);
 });

@@ -6,7 +6,7 @@
 
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { LANES, LEASE_MS, laneOf } from '../../webhooks/queue.js';
+import { LEASE_MS, PARTITIONS, partitionOf } from '../../webhooks/queue.js';
 import { replaceFile } from './replace-file.js';
 
 const NAME = 'webhooks.json';
@@ -60,12 +60,12 @@ class Lane {
 
 /** @implements {EventQueue} */
 export class EmbeddedEventQueue {
-  #lanes = Array.from({ length: LANES }, () => new Lane());
+  #lanes = Array.from({ length: PARTITIONS }, () => new Lane());
   /** The number of the latest entry, over all lanes. */
   #entries = 0;
   #fences = 0;
-  #heldUntilMs = 0;
-  #doubtUntilMs = 0;
+  #leavesPausedUntilMs = 0;
+  #uncertainUntilMs = 0;
 
   /**
    * @param {object} [options] for tests @param {number} [options.maxEntries] of a lane
@@ -80,7 +80,7 @@ export class EmbeddedEventQueue {
 
   /** @param {string} key of the event's sequence @param {string} body JSON */
   append(key, body) {
-    const lane = this.#lanes[laneOf(key)];
+    const lane = this.#lanes[partitionOf(key)];
     const isFull = lane.size >= MAX_PAYLOADS || 2 * lane.length >= this.maxLength;
     this.#push(lane, isFull ? withoutPayload(body) : body);
     while (lane.size > this.maxEntries || (lane.length > this.maxLength && lane.size > 1)) {
@@ -181,20 +181,20 @@ export class EmbeddedEventQueue {
   }
 
   /** @param {number} ms */
-  async hold(ms) {
-    this.#heldUntilMs = Math.max(this.#heldUntilMs, this.nowMs() + ms);
+  async pauseLeaves(ms) {
+    this.#leavesPausedUntilMs = Math.max(this.#leavesPausedUntilMs, this.nowMs() + ms);
   }
 
   /** @param {number} ms */
-  async doubt(ms) {
-    this.#doubtUntilMs = this.nowMs() + ms;
+  async makeUncertain(ms) {
+    this.#uncertainUntilMs = this.nowMs() + ms;
   }
 
-  async held() {
+  async periods() {
     const nowMs = this.nowMs();
     return {
-      leavesMs: Math.max(0, this.#heldUntilMs - nowMs),
-      doubtMs: Math.max(0, this.#doubtUntilMs - nowMs),
+      leavesMs: Math.max(0, this.#leavesPausedUntilMs - nowMs),
+      uncertainMs: Math.max(0, this.#uncertainUntilMs - nowMs),
     };
   }
 
@@ -211,7 +211,7 @@ export class EmbeddedEventQueue {
     await write(path, { isClosed: false, lanes: [] });
     if (saved === null) return;
     const { heldUntil = 0, heldMs = 0 } = saved;
-    await this.hold(Math.min(heldUntil - Date.now(), heldMs)); // the clock may have been set
+    await this.pauseLeaves(Math.min(heldUntil - Date.now(), heldMs)); // the clock may have been set
     // How many events are missing is not known.
     if (!saved.isClosed) for (const lane of this.#lanes) lane.lost++;
     for (const [number, { bodies, pending, lost }] of saved.lanes.entries()) {
@@ -227,7 +227,7 @@ export class EmbeddedEventQueue {
 
   /** Writes the queue. Call it after the last event and the last commit. @param {string} folder */
   async save(folder) {
-    const { leavesMs } = await this.held();
+    const { leavesMs } = await this.periods();
     await write(join(folder, NAME), {
       isClosed: true,
       heldUntil: Date.now() + leavesMs,
@@ -274,7 +274,7 @@ async function read(path) {
   }
   try {
     const saved = JSON.parse(text);
-    if (Array.isArray(saved.lanes) && saved.lanes.length <= LANES) return saved;
+    if (Array.isArray(saved.lanes) && saved.lanes.length <= PARTITIONS) return saved;
   } catch {
     // Cut off or edited: treated as if the server had been killed.
   }

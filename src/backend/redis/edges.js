@@ -228,7 +228,7 @@ export class RedisEdges {
 
   /** @param {string} room @param {number} count */
   #lose(room, count) {
-    const lane = this.recording.laneOf(room);
+    const lane = this.recording.partitionOf(room);
     this.lost.set(lane, (this.lost.get(lane) ?? 0) + count);
   }
 

@@ -5,14 +5,14 @@
 // script that checks it (lua/commit.lua). So a courier that was suspended is ignored when it wakes
 // up.
 
-import { LANES, LEASE_MS } from '../../webhooks/queue.js';
+import { LEASE_MS, PARTITIONS } from '../../webhooks/queue.js';
 import { BrokerError } from '../errors.js';
 import { RedisClusterClient } from './cluster-client.js';
 import { RedisConnection } from './connection.js';
 import { LaneKeys } from './lane-keys.js';
 import { readScript } from './scripts.js';
 
-/** Pending effects in one answer. */
+/** Pending events in one answer. */
 const PAGE_FIELDS = 1000;
 
 /** @typedef {import('../../webhooks/queue.js').EventQueue} EventQueue */
@@ -175,7 +175,7 @@ class RedisEventQueue {
       ]);
       return { entries, pending, bytes: Number(pendingBytes) + Number(streamBytes) };
     };
-    const lanes = Array.from({ length: LANES }, (_, lane) => lane);
+    const lanes = Array.from({ length: PARTITIONS }, (_, lane) => lane);
     const sizes = await this.#ask(() => Promise.all(lanes.map(sizeOf)));
     return sizes.reduce((sum, { entries, pending, bytes }) => ({
       entries: sum.entries + entries,
@@ -185,24 +185,24 @@ class RedisEventQueue {
   }
 
   /** @param {number} ms */
-  async hold(ms) {
+  async pauseLeaves(ms) {
     // If several servers drain, the latest end counts.
-    if ((await this.held()).leavesMs >= ms) return;
+    if ((await this.periods()).leavesMs >= ms) return;
     await this.#ask(() => this.redis.set(this.keys.ofLane(0, 'hold'), '1', 'PX', ms));
   }
 
   /** @param {number} ms */
-  async doubt(ms) {
+  async makeUncertain(ms) {
     await this.#ask(() => this.redis.set(this.keys.ofLane(0, 'doubt'), '1', 'PX', ms));
   }
 
-  async held() {
+  async periods() {
     const { redis, keys } = this;
-    const [leavesMs, doubtMs] = await this.#ask(() =>
+    const [leavesMs, uncertainMs] = await this.#ask(() =>
       Promise.all([redis.pttl(keys.ofLane(0, 'hold')), redis.pttl(keys.ofLane(0, 'doubt'))]),
     );
     // Negative: there is none.
-    return { leavesMs: Math.max(0, leavesMs), doubtMs: Math.max(0, doubtMs) };
+    return { leavesMs: Math.max(0, leavesMs), uncertainMs: Math.max(0, uncertainMs) };
   }
 
   /** @template T @param {() => Promise<T>} command @returns {Promise<T>} */

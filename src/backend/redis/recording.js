@@ -6,7 +6,7 @@
 // next to the room. The worker that recorded it moves it before the step counts as done. If that
 // worker dies, the one that clears its session moves the rest.
 
-import { LANES, laneOf } from '../../webhooks/queue.js';
+import { PARTITIONS, partitionOf } from '../../webhooks/queue.js';
 import { keyOfTag } from '../edges.js';
 import { Keys } from './keys.js';
 import { LaneKeys } from './lane-keys.js';
@@ -66,8 +66,8 @@ export class RedisRecording {
   }
 
   /** @param {string} tag */
-  laneOf(tag) {
-    return laneOf(keyOfTag(tag));
+  partitionOf(tag) {
+    return partitionOf(keyOfTag(tag));
   }
 
   /**
@@ -93,7 +93,7 @@ export class RedisRecording {
 
   /** Some events of all lanes are lost, and nobody knows which. */
   async loseSome() {
-    await Promise.all(Array.from({ length: LANES }, (_, lane) => this.countLost(lane, 1)));
+    await Promise.all(Array.from({ length: PARTITIONS }, (_, lane) => this.countLost(lane, 1)));
   }
 
   /** Those with a session. @param {readonly string[]} tags */
@@ -121,7 +121,7 @@ export class RedisRecording {
   keysOf(tag) {
     const sequence = this.keys.of(tag, 'sequence');
     if (this.isSharded) return [sequence, this.keys.of(tag, 'outbox'), sequence];
-    const lane = this.laneOf(tag);
+    const lane = this.partitionOf(tag);
     return [sequence, this.keys.ofLane(lane, 'stream'), this.keys.ofLane(lane, 'state')];
   }
 
@@ -136,7 +136,7 @@ export class RedisRecording {
    */
   async move(tag, waiting) {
     const outbox = this.keys.of(tag, 'outbox');
-    const lane = this.laneOf(tag);
+    const lane = this.partitionOf(tag);
     for (let left = waiting; left > 0; ) {
       const entries = (await this.redis.lrangeBuffer(outbox, 0, MOVED - 1)).map(entryOf);
       const last = entries.at(-1);

@@ -1,0 +1,106 @@
+// changes.js: the changes of a partition that are not stored yet.
+//
+// One commit at a time writes all of them, so applied entries leave the partition in the same step
+// that stores their pending events.
+
+const RETRY_MS = 500;
+
+/** @import { Lease } from './lease.js' */
+/** @import { PendingEvent } from './pending-event.js' */
+/** @import { Change, EventQueue } from './queue.js' */
+/** @import { QueueHealth } from './queue-health.js' */
+
+export class Changes {
+  /** By key; null: to be removed. @type {Map<string, PendingEvent|null>} */
+  #events = new Map();
+  /** @type {string|null} */
+  #upTo = null;
+  /** @type {number|null} */
+  #announced = null;
+  /** @type {Promise<boolean>|null} */
+  #committing = null;
+
+  /**
+   * @param {object} parts @param {number} parts.index of the partition
+   * @param {Pick<EventQueue, 'commit'>} parts.queue @param {Lease} parts.lease
+   * @param {Pick<QueueHealth, 'ok'|'failed'>} parts.health @param {() => number} parts.now
+   */
+  constructor({ index, queue, lease, health, now }) {
+    this.index = index;
+    this.queue = queue;
+    this.lease = lease;
+    this.health = health;
+    this.now = now;
+  }
+
+  /** @param {PendingEvent} pending */
+  store(pending) {
+    this.#events.set(pending.key, pending);
+  }
+
+  /** @param {string} key */
+  remove(key) {
+    this.#events.set(key, null);
+  }
+
+  /** @param {string} id of the last entry that was applied */
+  applied(id) {
+    this.#upTo = id;
+  }
+
+  /** @param {number} upTo lost events up to this number are announced */
+  announced(upTo) {
+    this.#announced = upTo;
+  }
+
+  /** Forgets all, because the partition has another owner. */
+  clear() {
+    this.#events.clear();
+    this.#upTo = null;
+    this.#announced = null;
+  }
+
+  /** Writes all changes. @returns {Promise<boolean>} false if the partition has another owner */
+  async settle() {
+    // The commit under way may lack the caller's change.
+    while (this.#committing !== null) await this.#committing;
+    const { fence } = this.lease;
+    if (fence === null) return false;
+    if (this.#events.size === 0 && this.#upTo === null && this.#announced === null) return true;
+    this.#committing = this.#commit(fence, this.#taken()).finally(() => {
+      this.#committing = null;
+    });
+    return this.#committing;
+  }
+
+  /** @returns {Change} */
+  #taken() {
+    const set = new Map();
+    const remove = [];
+    for (const [key, pending] of this.#events)
+      if (pending === null) remove.push(key);
+      else set.set(key, pending.toText(pending.dueMs - this.now()));
+    const change = { set, remove, upTo: this.#upTo, announced: this.#announced };
+    this.#events = new Map();
+    this.#upTo = null;
+    this.#announced = null;
+    return change;
+  }
+
+  /** @param {number} fence @param {Change} change */
+  async #commit(fence, change) {
+    while (this.lease.fence === fence) {
+      try {
+        const isOurs = await this.queue.commit(this.index, fence, change);
+        this.health.ok(this.index);
+        if (!isOurs) this.lease.lose();
+        return isOurs;
+      } catch (error) {
+        // Redis may have done it. Repeating a commit is harmless.
+        this.health.failed(this.index, error);
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    }
+    return false;
+  }
+}
