@@ -238,11 +238,11 @@ withRedis(
     const { name } = other;
     await until(async () => (await age(standing.name)) > TTL_MS && (await age(name)) > TTL_MS);
     await standing.pulse();
-    assert.deepEqual(standing.clearing, []);
+    assert.equal(standing.dead.isClearing, false);
     assert.ok((await age(name)) > TTL_MS, 'it is still among the workers');
     // From now on its own heartbeats prove that Redis was there.
     await standing.pulse();
-    assert.deepEqual(standing.clearing, [name]);
+    assert.deepEqual(standing.dead.clearing, [name]);
   },
 );
 

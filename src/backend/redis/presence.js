@@ -256,7 +256,7 @@ export class RedisPresence {
           if (this.changed.size > 0 || this.reads.size > 0) await this.#round();
           // All users are written under the current session, so the old ones may go.
           if (this.changed.size === 0 && session.past.length > 0) await session.clearPast();
-          else if (session.clearing.length > 0) await session.clearNext();
+          else if (session.dead.isClearing) await session.dead.clearNext();
         }
         if (this.hasRefused)
           throw new BrokerError('UNAVAILABLE', 'Redis refused to publish presence events');
