@@ -132,8 +132,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await new Promise((resolve) => setImmediate(resolve));
     await redis.kill();
     assert.deepEqual(new Set(await Promise.all(published)), new Set(['OUTCOME_UNKNOWN']));
-    assert.equal(a.node.publisher.messages, 0);
-    assert.equal(a.node.publisher.bytes, 0);
+    assert.equal(a.node.publisher.unanswered.messages, 0);
+    assert.equal(a.node.publisher.unanswered.bytes, 0);
   });
 
   test('a full Redis refuses a large publication, and no part of it is delivered', {
@@ -300,7 +300,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
         ),
       );
     }
-    assert.ok(a.node.publisher.bytes <= 32 * 1024 * 1024);
+    assert.ok(a.node.publisher.unanswered.bytes <= 32 * 1024 * 1024);
     await Promise.all(published);
     assert.deepEqual([...outcomes.keys()].sort(), ['OUTCOME_UNKNOWN', 'UNAVAILABLE']);
     assert.ok(outcomes.get('UNAVAILABLE') > 100);

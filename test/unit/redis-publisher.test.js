@@ -57,15 +57,15 @@ for (const key of ['', 'key'])
     commands[0].resolve(1);
     assert.equal(await answered, 'accepted');
     clock.nowMs = TIMEOUT_MS + 10;
-    publisher.expire(clock.nowMs);
+    publisher.unanswered.expire(clock.nowMs);
     // Redis has perhaps published them, so a promise that it has not would be false.
     assert.equal(await late, 'OUTCOME_UNKNOWN');
     assert.equal(await next, 'OUTCOME_UNKNOWN');
     assert.deepEqual(destroyed, []);
-    assert.equal(publisher.messages, 2, 'they take place until Redis answers');
+    assert.equal(publisher.unanswered.messages, 2, 'they take place until Redis answers');
     for (const command of commands.slice(1)) command.resolve(1);
-    assert.equal(publisher.messages, 0);
-    assert.equal(publisher.bytes, 0);
+    assert.equal(publisher.unanswered.messages, 0);
+    assert.equal(publisher.unanswered.bytes, 0);
   });
 
 test('without any answer the connection is given up, and what was never written was certainly not accepted', async () => {
@@ -74,14 +74,14 @@ test('without any answer the connection is given up, and what was never written 
   publisher.flush();
   const gathered = publish('b');
   clock.nowMs = TIMEOUT_MS;
-  publisher.expire(clock.nowMs);
+  publisher.unanswered.expire(clock.nowMs);
   assert.equal(destroyed.length, 1);
   /** @type {any} */ (publisher.connection).isWritable = false;
   publisher.flush();
   assert.equal(await gathered, 'UNAVAILABLE');
   // ioredis rejects the commands of a connection that ends.
-  for (const { messages } of publisher.batches)
+  for (const { messages } of publisher.unanswered.batches)
     for (const message of messages) message.reject(new Error('Connection is closed.'));
   assert.equal(await written, 'OUTCOME_UNKNOWN');
-  assert.equal(publisher.messages, 0);
+  assert.equal(publisher.unanswered.messages, 0);
 });

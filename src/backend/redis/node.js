@@ -246,7 +246,7 @@ export class RedisNode {
 
   /** @param {number} nowMs on the live clock */
   tick(nowMs) {
-    this.publisher.expire(nowMs);
+    this.publisher.unanswered.expire(nowMs);
     this.probe.tick(nowMs);
     this.identity.tick(nowMs);
   }
@@ -329,7 +329,7 @@ export class RedisNode {
     if (!isPrimary) obstacle = 'not known yet whether Redis is a primary';
     else if (isSplit && !this.isProven)
       obstacle = 'the connections lead to different Redis servers';
-    this.publisher.obstacle = obstacle;
+    this.publisher.obstruct(obstacle);
   }
 
   /** @param {unknown} error */

@@ -13,7 +13,6 @@
 
 import { randomUUID } from 'node:crypto';
 import { ReplyError } from 'ioredis';
-import { MAX_BYTES_TO_REDIS } from '../../config/system-limits.js';
 import { encodeReference, HEAD_BYTES, writePublication } from '../batch.js';
 import { IDEMPOTENCY_MS } from '../broker.js';
 import { deferred } from '../deferred.js';
@@ -21,10 +20,11 @@ import { BrokerError, conflict } from '../errors.js';
 import { OwnCommand, queueOf } from './fast/own-commands.js';
 import { sendPlain } from './plain-commands.js';
 import { bulk, readScript } from './scripts.js';
+import { UnansweredMessages } from './unanswered.js';
 
 /** @import { Deferred } from '../deferred.js' */
+/** @import { WrittenBatch } from './unanswered.js' */
 
-const MAX_MESSAGES = 10_000;
 /** Memory of a small publication, in addition to its bytes. */
 const OVERHEAD_BYTES = 64;
 const BLOB_TTL_MS = 60_000;
@@ -56,12 +56,15 @@ export class RedisPublisher {
     onRefused,
   }) {
     this.connection = connection;
-    this.clock = clock;
     this.keys = keys;
     this.maxPubsubBytes = maxPubsubBytes;
-    this.timeoutMs = timeoutMs;
-    this.onPublishLag = onPublishLag;
     this.onRefused = onRefused;
+    this.unanswered = new UnansweredMessages({
+      clock,
+      timeoutMs,
+      onPublishLag,
+      onSilent: (reason) => connection.destroy(reason),
+    });
     this.publishHead = isSharded ? '*3\r\n$8\r\nSPUBLISH\r\n' : '*3\r\n$7\r\nPUBLISH\r\n';
     this.storeHead = storeHead(isSharded);
     this.onceHead = onceHead(isSharded);
@@ -72,13 +75,6 @@ export class RedisPublisher {
     this.isScheduled = false;
     /** Why publications are refused although Redis is connected; '' if they are not. */
     this.obstacle = '';
-    this.messages = 0;
-    this.bytes = 0;
-    /** Unanswered, in order. @type {Batch[]} */
-    this.batches = [];
-    this.answeredMs = 0;
-    /** @type {Deferred<void>|null} */
-    this.idle = null;
     /** Null if ioredis writes each command. */
     this.queue = usesOwnCommands ? queueOf(connection.redis) : null;
     this.flush = this.flush.bind(this);
@@ -150,23 +146,25 @@ export class RedisPublisher {
   /** Why a message is refused; '' if it is not. @param {number} bytes of the message */
   refusal(bytes) {
     if (!this.connection.isWritable) return 'Redis is unavailable';
-    if (this.messages >= MAX_MESSAGES || this.bytes + bytes > MAX_BYTES_TO_REDIS)
-      return 'too many unanswered writes to Redis';
+    if (this.unanswered.isFullFor(bytes)) return 'too many unanswered writes to Redis';
     return this.obstacle;
+  }
+
+  /** @param {string} reason why publications are refused from now on; '' if they are not */
+  obstruct(reason) {
+    this.obstacle = reason;
   }
 
   /** @param {Message<any>} message to be written at the end of this tick */
   gather(message) {
-    this.messages++;
+    this.unanswered.count();
     this.gathered.push(message);
     this.#schedule();
   }
 
   /** Sends a refused message again, before new ones. @param {Message<any>} message */
   gatherAgain(message) {
-    const batch = /** @type {Batch} */ (message.batch);
-    batch.unanswered--;
-    this.answered(batch);
+    this.unanswered.answered(/** @type {WrittenBatch} */ (message.batch));
     this.gathered.unshift(message);
     this.#schedule();
   }
@@ -180,7 +178,7 @@ export class RedisPublisher {
   /** Counts bytes until the answer arrives. @param {Message<any>} message @param {number} bytes */
   hold(message, bytes) {
     message.heldBytes += bytes + OVERHEAD_BYTES;
-    this.bytes += bytes + OVERHEAD_BYTES;
+    this.unanswered.hold(bytes + OVERHEAD_BYTES);
   }
 
   flush() {
@@ -195,7 +193,7 @@ export class RedisPublisher {
       return;
     }
     const { redis } = connection;
-    const batch = new Batch(gathered, this.clock.nowMs);
+    const batch = this.unanswered.write(gathered);
     let bytes = 0;
     for (const message of gathered) bytes += message.maxWireBytes;
     const buffer = Buffer.allocUnsafe(bytes);
@@ -208,62 +206,13 @@ export class RedisPublisher {
       if (this.queue !== null) this.queue(message);
       else sendPlain(redis, message, buffer.subarray(start, at));
     }
-    this.batches.push(batch);
     if (this.queue !== null) redis.stream.write(at === bytes ? buffer : buffer.subarray(0, at));
-  }
-
-  /** @param {number} nowMs on the live clock */
-  expire(nowMs) {
-    const { batches, timeoutMs } = this;
-    while (batches.length > 0 && batches[0].unanswered === 0) batches.shift();
-    if (batches.length === 0 || nowMs - batches[0].writtenMs < timeoutMs) return;
-    if (nowMs - Math.max(this.answeredMs, batches[0].writtenMs) >= timeoutMs) {
-      // The connection is unresponsive, not slow: messages under way are rejected with it.
-      this.connection.destroy(`no answer within ${timeoutMs} ms`);
-      return;
-    }
-    for (const batch of batches) {
-      if (nowMs - batch.writtenMs < timeoutMs) break;
-      for (const message of batch.messages) message.expire();
-    }
-  }
-
-  /** @param {Message<any>} message that was answered or never written */
-  release(message) {
-    this.messages--;
-    this.bytes -= message.heldBytes;
-    if (this.messages === 0 && this.idle !== null) {
-      this.idle.resolve();
-      this.idle = null;
-    }
-  }
-
-  /** @param {Batch} batch of which a message was answered */
-  answered(batch) {
-    this.answeredMs = this.clock.nowMs;
-    if (batch.isTimed) return;
-    batch.isTimed = true;
-    this.onPublishLag?.(performance.now() - batch.writtenAt);
   }
 
   /** @returns {Promise<void>} Resolves when nothing is under way; time-outs bound the wait. */
   drained() {
     this.flush();
-    if (this.messages === 0) return Promise.resolve();
-    this.idle ??= deferred();
-    return this.idle.promise;
-  }
-}
-
-class Batch {
-  /** @param {Message<any>[]} messages @param {number} nowMs */
-  constructor(messages, nowMs) {
-    this.messages = messages;
-    this.unanswered = messages.length;
-    /** On the live clock. */
-    this.writtenMs = nowMs;
-    this.writtenAt = performance.now();
-    this.isTimed = false;
+    return this.unanswered.drained();
   }
 }
 
@@ -290,7 +239,7 @@ export class Message extends OwnCommand {
     this.publications = [];
     this.heldBytes = 0;
     this.isExpired = false;
-    /** @type {Batch|null} */
+    /** @type {WrittenBatch|null} */
     this.batch = null;
     /** @type {Deferred<T>} */
     this.done = deferred();
@@ -365,21 +314,19 @@ export class Message extends OwnCommand {
 
   /** No answer will come. */
   lost() {
-    this.publisher.release(this);
-    /** @type {Batch} */ (this.batch).unanswered--;
+    this.publisher.unanswered.release(this.heldBytes);
+    /** @type {WrittenBatch} */ (this.batch).settle();
   }
 
   answered() {
-    const { publisher } = this;
-    const batch = /** @type {Batch} */ (this.batch);
-    batch.unanswered--;
-    publisher.release(this);
-    publisher.answered(batch);
+    const { unanswered } = this.publisher;
+    unanswered.release(this.heldBytes);
+    unanswered.answered(/** @type {WrittenBatch} */ (this.batch));
   }
 
   /** The command was never written. @param {string} reason */
   refuse(reason) {
-    this.publisher.release(this);
+    this.publisher.unanswered.release(this.heldBytes);
     this.done.reject(new BrokerError('UNAVAILABLE', reason));
   }
 
