@@ -4,7 +4,7 @@ import { HookGate } from './hook-gate.js';
 import { JoinReads } from './join-reads.js';
 import { Joins } from './joins.js';
 import { Lane } from './lane.js';
-import { PendingReads } from './pending-reads.js';
+import { Reads } from './reads.js';
 import { Replies } from './replies.js';
 
 /** @import { Connection } from '../hub/connection.js' */
@@ -31,7 +31,7 @@ import { Replies } from './replies.js';
  * @typedef {object} Operations
  * @property {Joins} joins @property {Lane} lane @property {Replies} replies
  * @property {HookGate|null} hookGate null if there are no hooks
- * @property {PendingReads} pendingReads
+ * @property {Reads} reads
  */
 
 /** @param {OperationParts} parts @returns {Operations} */
@@ -49,6 +49,6 @@ export function createOperations(parts) {
     isNameFree: config.tokens === null && !hooks?.has('onConnect'),
     reads: new JoinReads(parts),
   });
-  const pendingReads = new PendingReads({ replies, charge, counters, presenceLine });
-  return { joins, lane, replies, hookGate, pendingReads };
+  const reads = new Reads({ replies, joins, charge, counters, presenceLine });
+  return { joins, lane, replies, hookGate, reads };
 }

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { KEY } from './centrifugo-api.js';
 import { API_SECRET, APIS, DOORS } from './door-clients.js';
 import { entryOf, writeApps } from './pusher.js';
@@ -133,6 +134,37 @@ function flat(counters, path = '') {
         ? /** @type {[string, number][]} */ ([[path + name, value]])
         : [...flat(value, `${path}${name}.`)],
     ),
+  );
+}
+
+/**
+ * What clients pay for while `act` runs: messages of commands, and bytes that they were sent.
+ * @param {TestedWorker} at @param {() => Promise<unknown>} act
+ */
+export async function paidWhile({ entry: { limiter } }, act) {
+  const paid = { messages: 0, bytes: 0 };
+  const own = /** @type {any} */ (limiter);
+  own.admitMessage = (/** @type {any} */ ...args) => {
+    paid.messages++;
+    return Object.getPrototypeOf(limiter).admitMessage.apply(limiter, args);
+  };
+  own.charge = (/** @type {any} */ ...args) => {
+    paid.bytes += args[3];
+    return Object.getPrototypeOf(limiter).charge.apply(limiter, args);
+  };
+  await act();
+  delete own.admitMessage;
+  delete own.charge;
+  return paid;
+}
+
+/** Publishes for an application. @param {TestedWorker} at @param {string} room @param {{ageMs?: number, bytes?: number}} [options] */
+export async function publish({ delivery }, room, { ageMs = 0, bytes = 8000 } = {}) {
+  const payload = Buffer.from(JSON.stringify('x'.repeat(bytes)));
+  const head = /** @type {const} */ ([KIND.MESSAGE, Date.now() - ageMs, 0, '']);
+  await delivery.backend.broker.publish(
+    room,
+    encodePublication(...head, payload, 0, payload.length),
   );
 }
 

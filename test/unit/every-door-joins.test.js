@@ -2,9 +2,16 @@
 // words, count alike and charge alike.
 
 import assert from 'node:assert/strict';
-import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { wordsOf } from '../helpers/door-clients.js';
-import { countedBy, HOOKS, membersOf, testAtEveryDoor, until } from '../helpers/every-door.js';
+import {
+  countedBy,
+  HOOKS,
+  membersOf,
+  paidWhile,
+  publish,
+  testAtEveryDoor,
+  until,
+} from '../helpers/every-door.js';
 import { decided } from '../helpers/hooks/decided.js';
 
 /** @import { Asked, Rule } from '../helpers/every-door.js' */
@@ -31,16 +38,6 @@ const OF_TOKENS = 'its client has a token, and so a user';
 /** Three rooms, where two are allowed. @param {Asked} asked */
 const three = ({ roomNamed }) => ['a', 'b', 'c'].map(roomNamed);
 
-/** @param {TestedWorker} at @param {string} room @param {{ageMs?: number, bytes?: number}} [options] */
-async function publish({ delivery }, room, { ageMs = 0, bytes = 8000 } = {}) {
-  const payload = Buffer.from(JSON.stringify('x'.repeat(bytes)));
-  const head = /** @type {const} */ ([KIND.MESSAGE, Date.now() - ageMs, 0, '']);
-  await delivery.backend.broker.publish(
-    room,
-    encodePublication(...head, payload, 0, payload.length),
-  );
-}
-
 /** The positions before the first message. @param {TestedWorker} at @param {string[]} rooms */
 async function startOf({ delivery }, rooms) {
   const { broker } = delivery.backend;
@@ -49,27 +46,6 @@ async function startOf({ delivery }, rooms) {
     return /** @type {const} */ ([room, { epoch, offset: 0 }]);
   });
   return new Map(await Promise.all(pages));
-}
-
-/**
- * What clients pay for while `act` runs: messages of commands, and bytes that they were sent.
- * @param {TestedWorker} at @param {() => Promise<unknown>} act
- */
-async function paidWhile({ entry: { limiter } }, act) {
-  const paid = { messages: 0, bytes: 0 };
-  const own = /** @type {any} */ (limiter);
-  own.admitMessage = (/** @type {any} */ ...args) => {
-    paid.messages++;
-    return Object.getPrototypeOf(limiter).admitMessage.apply(limiter, args);
-  };
-  own.charge = (/** @type {any} */ ...args) => {
-    paid.bytes += args[3];
-    return Object.getPrototypeOf(limiter).charge.apply(limiter, args);
-  };
-  await act();
-  delete own.admitMessage;
-  delete own.charge;
-  return paid;
 }
 
 /** @param {TestedWorker} at @param {string} room what presence shows */

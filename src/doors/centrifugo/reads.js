@@ -36,84 +36,67 @@ export class ReadCommands {
   history = (connection, client, { id, request }) => {
     const { channel = '', limit = 0, since, reverse = false } = request;
     if (channel === '') return connection.close(DISCONNECTS.BAD_REQUEST);
-    const room = this.#roomFor(connection, client, channel, 'history');
-    if (this.services.historyOf(room) === null) throw new DoorError(108);
+    const room = roomNamed(channel);
     const query = {
       limit: limit < 0 ? MAX_LIMIT : Math.min(limit, MAX_LIMIT),
       since: since === undefined ? null : { offset: 0, epoch: '', ...since },
       isReverse: reverse,
       maxBytes: this.maxBytes,
     };
-    const { historyReader } = this.services;
-    /** @param {Stream} stream */
-    const reply = (stream) => ({ history: resultOf(stream) });
-    this.#answer(
-      connection,
-      client,
-      { id, room },
-      () => readStream(historyReader, room, query),
-      reply,
-    );
+    const { historyReader, historyOf } = this.services;
+    this.#read(connection, client, id, {
+      ...{ right: 'history', channel, room, hasPart: historyOf(room) !== null },
+      read: () => readStream(historyReader, room, query),
+      reply: (/** @type {Stream} */ stream) => ({ history: resultOf(stream) }),
+    });
   };
 
   /** @type {Handler} */
-  presence = (connection, client, { id, request }) => {
-    const room = this.#roomWithPresence(connection, client, request.channel);
-    const read = () => this.services.hub.listUsers(room);
-    /** @param {import('../../hub/user-lists.js').UserList} listed */
-    const reply = (listed) => {
-      const { members } = listed.attended();
-      const bytes = (members ?? []).reduce((sum, { length }) => sum + length, 0);
-      if (members === null || bytes > this.maxBytes) throw new DoorError(106, 'too many members');
-      return { presence: { presence: membersOf(members) } };
-    };
-    this.#answer(connection, client, { id, room }, read, reply, true);
+  presence = (connection, client, { id, request: { channel = '' } }) => {
+    const room = roomNamed(channel);
+    this.#read(connection, client, id, {
+      ...{ right: 'presence', channel, room, hasPart: this.services.tracker.covers(room) },
+      read: () => this.services.hub.listUsers(room),
+      reply: (/** @type {import('../../hub/user-lists.js').UserList} */ listed) => {
+        const { members } = listed.attended();
+        const bytes = (members ?? []).reduce((sum, { length }) => sum + length, 0);
+        if (members === null || bytes > this.maxBytes) throw new DoorError(106, 'too many members');
+        return { presence: { presence: membersOf(members) } };
+      },
+    });
   };
 
   /** @type {Handler} */
-  stats = (connection, client, { id, request }) => {
-    const room = this.#roomWithPresence(connection, client, request.channel);
-    const read = () => this.services.tracker.read(room);
-    /** @param {Awaited<ReturnType<typeof read>>} attended */
-    const reply = (attended) => ({ presence_stats: statsOf(attended) });
-    this.#answer(connection, client, { id, room }, read, reply, true);
+  stats = (connection, client, { id, request: { channel = '' } }) => {
+    const room = roomNamed(channel);
+    const { tracker } = this.services;
+    this.#read(connection, client, id, {
+      ...{ right: 'presence', channel, room, hasPart: tracker.covers(room) },
+      read: () => tracker.read(room),
+      reply: (/** @type {Awaited<ReturnType<typeof tracker.read>>} */ attended) => ({
+        presence_stats: statsOf(attended),
+      }),
+    });
   };
 
   /** @type {Handler} */
   ping = (connection, client, { id }) => client.send(connection, { id, ping: {} });
 
   /**
-   * @param {Connection} connection @param {Client} client @param {string} [channel]
-   * @throws {DoorError}
+   * @template T @param {Connection} connection @param {Client} client @param {number} id
+   * @param {object} asked @param {'history'|'presence'} asked.right
+   * @param {string} asked.channel @param {string} asked.room
+   * @param {boolean} asked.hasPart does the room have history, or presence?
+   * @param {() => Promise<T>} asked.read @param {(result: T) => Reply} asked.reply
+   * @throws {DoorError} 108
    */
-  #roomWithPresence(connection, client, channel = '') {
-    const room = this.#roomFor(connection, client, channel, 'presence');
-    if (!this.services.tracker.covers(room)) throw new DoorError(108);
-    return room;
-  }
-
-  /**
-   * @param {Connection} connection @param {Client} client @param {string} channel
-   * @param {'history'|'presence'} right @throws {DoorError}
-   */
-  #roomFor(connection, client, channel, right) {
-    checkChannel(channel);
-    const room = roomOf(channel);
-    if (!this.rights.has(connection, client, right, channel, room)) throw new DoorError(103);
-    return room;
-  }
-
-  /**
-   * Every read of a room asks the hook onJoin here.
-   * @template T @param {Connection} connection @param {Client} client
-   * @param {{id: number, room: string}} command
-   * @param {() => Promise<T>} read @param {(read: T) => Reply} reply @param {boolean} [isOfUsers]
-   */
-  #answer(connection, client, { id, room }, read, reply, isOfUsers) {
-    const { charge, operations } = this.services;
+  #read(connection, client, id, { right, channel, room, hasPart, read, reply }) {
+    const mayRead = this.rights.has(connection, client, right, channel, room);
+    if (mayRead && !hasPart) throw new DoorError(108);
     const refuse = (/** @type {unknown} */ error) => {
-      if (error instanceof DoorError) this.connections.refuse(connection, id, error);
-      else operations.replies.brokerError(connection, error, id);
+      if (!(error instanceof DoorError)) return false;
+      this.connections.refuse(connection, id, error);
+      return true;
     };
     /** @param {T} result */
     const send = (result) => {
@@ -121,16 +104,22 @@ export class ReadCommands {
       try {
         message = client.codec.encode({ id, ...reply(result) });
       } catch (error) {
-        if (!(error instanceof DoorError)) throw error;
-        return refuse(error);
+        if (!refuse(error)) throw error;
+        return 0;
       }
-      charge(connection, message.length);
       connection.send(message);
+      return message.length;
     };
-    operations.joins.askFor(connection, room, id, () =>
-      operations.pendingReads.wait(connection, id, read, send, isOfUsers, refuse),
-    );
+    const isOfUsers = right === 'presence';
+    const request = { right, mayRead, isOfUsers, read, send, refuse };
+    this.services.operations.reads.read(connection, id, room, request);
   }
+}
+
+/** @param {string} channel @returns {string} its room @throws {DoorError} */
+function roomNamed(channel) {
+  checkChannel(channel);
+  return roomOf(channel);
 }
 
 /** @param {Stream} stream */

@@ -1,6 +1,5 @@
 // history.js: the command history.
 
-import { isLimit } from '../../operations/pending-reads.js';
 import { readBefore, readSince, readSinceTime } from '../../protocol/decode.js';
 import { historyPrefix, historySuffix } from '../../protocol/encode.js';
 
@@ -15,15 +14,13 @@ export class HistoryCommand {
   /**
    * @param {object} parts
    * @param {import('../../recovery/history-reader.js').HistoryReader} parts.historyReader
-   * @param {Pick<import('../../operations/joins.js').Joins, 'askFor'>} parts.joins
    * @param {import('../../operations/replies.js').Replies} parts.replies
-   * @param {import('../../operations/pending-reads.js').PendingReads} parts.pendingReads
+   * @param {import('../../operations/reads.js').Reads} parts.reads
    */
-  constructor({ historyReader, joins, replies, pendingReads }) {
+  constructor({ historyReader, replies, reads }) {
     this.historyReader = historyReader;
-    this.joins = joins;
     this.replies = replies;
-    this.pendingReads = pendingReads;
+    this.reads = reads;
   }
 
   /** @type {Handler} */
@@ -32,7 +29,6 @@ export class HistoryCommand {
     const { session } = connection;
     const name = session.roomOf(command.room);
     if (name === null) return this.replies.invalidRoom(connection, id, command.room);
-    if (!session.mayReadHistory(name)) return this.replies.forbidden(connection, id, 'history');
     const since = readSince(command.since);
     const before = readBefore(command.before);
     const sinceTimeMs = readSinceTime(command.sinceTime);
@@ -40,18 +36,20 @@ export class HistoryCommand {
       return this.replies.invalid(connection, id, BAD_PLACE);
     const places = [since, before, sinceTimeMs].filter((place) => place !== null);
     if (places.length > 1) return this.replies.invalid(connection, id, ONE_PLACE);
-    this.joins.askFor(connection, name, id, () =>
-      this.pendingReads.answer(
-        connection,
-        id,
-        () => this.historyReader.read(name, { limit, since, before, sinceTimeMs }),
-        ({ messages, position, hasMore, searchedBytes }) => ({
-          before: historyPrefix(name),
-          text: messages,
-          after: historySuffix(position, hasMore, id),
-          readBytes: searchedBytes,
-        }),
-      ),
-    );
+    this.reads.read(connection, id, name, {
+      right: 'history',
+      mayRead: session.mayReadHistory(name),
+      read: () => this.historyReader.read(name, { limit, since, before, sinceTimeMs }),
+      send({ messages, position, hasMore, searchedBytes }) {
+        const after = historySuffix(position, hasMore, id);
+        connection.sendAround(historyPrefix(name), messages, 0, messages.length, after);
+        return messages.length + searchedBytes;
+      },
+    });
   }
+}
+
+/** @param {unknown} limit @returns {limit is number|undefined} */
+export function isLimit(limit) {
+  return limit === undefined || (Number.isSafeInteger(limit) && /** @type {number} */ (limit) > 0);
 }

@@ -97,7 +97,7 @@ export function createCommands(parts) {
 function createHandlers({ operations, ...parts }) {
   const { config, hub, tracker, historyReader } = parts;
   const { maxUnsentBytes } = config;
-  const { replies, pendingReads } = operations;
+  const { replies, reads } = operations;
   const { publisher } = parts;
   const session = new SessionCommands({
     config,
@@ -115,11 +115,8 @@ function createHandlers({ operations, ...parts }) {
     replies,
     admitBroadcast: parts.admitBroadcast,
   });
-  const histories = new HistoryCommand({
-    ...{ historyReader, replies, pendingReads },
-    joins: operations.joins,
-  });
-  const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, replies, pendingReads });
+  const histories = new HistoryCommand({ historyReader, replies, reads });
+  const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, replies, reads });
   // Bound methods, because arrow functions would add a nameless frame to each command's stack.
   /** By type. @type {Map<string, Handler>} */
   const handlers = new Map([

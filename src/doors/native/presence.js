@@ -1,8 +1,8 @@
 // presence.js: the command presence: a room's users, page by page.
 
-import { isLimit } from '../../operations/pending-reads.js';
 import { isUser } from '../../protocol/decode.js';
 import { encodeMembers, presencePrefix, presenceSuffix } from '../../protocol/encode.js';
+import { isLimit } from './history.js';
 
 /** Of a `presence` reply. If a room has more users, the client asks for the next page. */
 const MAX_REPLY_BYTES = 256 * 1024;
@@ -21,15 +21,15 @@ export class PresenceCommand {
    * @param {number} parts.maxUnsentBytes of a connection
    * @param {import('../../hub/room-users.js').Tracker} parts.tracker
    * @param {import('../../operations/replies.js').Replies} parts.replies
-   * @param {import('../../operations/pending-reads.js').PendingReads} parts.pendingReads
+   * @param {import('../../operations/reads.js').Reads} parts.reads
    */
-  constructor({ hub, maxUnsentBytes, tracker, replies, pendingReads }) {
+  constructor({ hub, maxUnsentBytes, tracker, replies, reads }) {
     this.hub = hub;
     // A quarter of the unsent bytes: a client may ask for a page before it has read the last one.
     this.maxBytes = Math.min(MAX_REPLY_BYTES, maxUnsentBytes / 4);
     this.tracker = tracker;
     this.replies = replies;
-    this.pendingReads = pendingReads;
+    this.reads = reads;
   }
 
   /** @type {Handler} */
@@ -39,24 +39,26 @@ export class PresenceCommand {
     if (name === null) return this.replies.invalidRoom(connection, id, given);
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
       return this.replies.invalid(connection, id, BAD_PAGE);
-    if (!session.mayReadPresence(name)) return this.replies.forbidden(connection, id, 'presence');
+    const mayRead = session.mayReadPresence(name);
     const room = this.hub.rooms.get(name);
-    if (room === undefined || !room.has(connection))
-      return this.replies.error(connection, 'NOT_IN_ROOM', id);
-    /** @param {Listed} listed */
-    const reply = (listed) => {
-      const { count, members } = listed.attended();
-      const { maxBytes } = this;
-      const request = { after, limit: limit ?? Number.POSITIVE_INFINITY, maxBytes };
-      const page = members === null ? null : encodeMembers({ members, ...request });
-      return {
-        before: presencePrefix(name, page !== null),
-        text: page?.text ?? NOTHING,
-        after: presenceSuffix(count, page, id),
-      };
-    };
-    /** @returns {Promise<Listed>} */
-    const read = async () => (this.tracker.covers(name) ? this.hub.listUsers(name) : NOBODY);
-    this.pendingReads.answer(connection, id, read, reply, true);
+    if (mayRead && !room?.has(connection)) return this.replies.error(connection, 'NOT_IN_ROOM', id);
+    this.reads.read(connection, id, name, {
+      ...{ right: 'presence', mayRead, isOfUsers: true },
+      read: async () => (this.tracker.covers(name) ? this.hub.listUsers(name) : NOBODY),
+      /** @param {Listed} listed */
+      send: (listed) => {
+        const { count, members } = listed.attended();
+        const { maxBytes } = this;
+        const request = { after, limit: limit ?? Number.POSITIVE_INFINITY, maxBytes };
+        const page = members === null ? null : encodeMembers({ members, ...request });
+        const { text = NOTHING } = page ?? {};
+        const [prefix, suffix] = [
+          presencePrefix(name, page !== null),
+          presenceSuffix(count, page, id),
+        ];
+        connection.sendAround(prefix, text, 0, text.length, suffix);
+        return text.length;
+      },
+    });
   }
 }

@@ -21,7 +21,7 @@ export function createDoor(services) {
   const { pathPrefix = '' } = pusher ?? {};
   const hasNatives = tokens !== null || apiKeys.some(({ app }) => app !== null);
   const api = new PusherApi(services);
-  const { presenceLine } = services.operations.pendingReads;
+  const { presenceLine } = services.operations.reads;
   const presence = new Presence({ ...services, presenceLine });
   const frames = new PusherFrames(hasNatives);
   registerFormat(FORMAT.PUSHER, {

@@ -1,0 +1,161 @@
+// every-door-reads.test.js: each rule of a read of history or presence, at each door.
+
+import assert from 'node:assert/strict';
+import { wordsOf } from '../helpers/door-clients.js';
+import {
+  countedBy,
+  HOOKS,
+  paidWhile,
+  publish,
+  testAtEveryDoor,
+  until,
+} from '../helpers/every-door.js';
+import { decided } from '../helpers/hooks/decided.js';
+
+/** @import { Asked, Rule } from '../helpers/every-door.js' */
+/** @import { Who } from '../helpers/door-clients.js' */
+
+const NATIVE = 'native';
+const IN_THE_ROOM = 'its clients read presence of rooms that they are in, so they have been asked';
+const KINDS = /** @type {const} */ (['history', 'presence']);
+
+/**
+ * A client that reads a room with history and presence; native clients have to be in it to read
+ * presence.
+ * @param {Asked} asked @param {'history'|'presence'} kind @param {Who} [who]
+ */
+async function readerOf({ door, open, roomNamed }, kind, who = { user: 'ann' }) {
+  const room = roomNamed('presence-log');
+  const client = await open(who);
+  if (kind === 'presence' && door.name === NATIVE)
+    assert.deepEqual(await client.join([room]), ['ok']);
+  return { room, read: () => client[kind](room), client };
+}
+
+/** @param {'history'|'presence'} kind @returns {readonly Rule[]} */
+const rulesOf = (kind) => [
+  {
+    name: `${kind} is read, and paid`,
+    needs: [kind],
+    async run(asked) {
+      const { at } = asked;
+      const { read, room } = await readerOf(asked, kind);
+      await publish(at, room);
+      const paid = await paidWhile(at, async () => {
+        const counted = await countedBy(at, async () => assert.equal(await read(), 'ok'));
+        assert.deepEqual(counted, {});
+      });
+      assert.ok(paid.bytes > (kind === 'history' ? 8000 : 0), `${paid.bytes}`);
+    },
+  },
+  {
+    name: `${kind} of a room that the token does not name is refused, and counted`,
+    needs: [kind],
+    async run(asked) {
+      const { at, door } = asked;
+      const who = { user: 'ann', rooms: { join: ['*'] } };
+      const { read } = await readerOf(asked, kind, who);
+      const counted = await countedBy(at, async () => {
+        assert.equal(await read(), wordsOf(door, 'PERMISSION_DENIED'));
+      });
+      assert.deepEqual(counted, { 'errors.PERMISSION_DENIED': 1 });
+    },
+  },
+  {
+    name: `${kind} of a room that onJoin denies is refused, and counted`,
+    env: HOOKS,
+    needs: [kind],
+    none: kind === 'presence' ? { [NATIVE]: IN_THE_ROOM } : {},
+    async run(asked) {
+      const { at, door } = asked;
+      decided.join = async () => ({ deny: 'not you' });
+      const { read } = await readerOf(asked, kind);
+      const counted = await countedBy(at, async () => {
+        assert.equal(await read(), wordsOf(door, 'PERMISSION_DENIED'));
+      });
+      assert.deepEqual(counted, { 'hooks.denied.onJoin': 1, 'errors.PERMISSION_DENIED': 1 });
+    },
+  },
+  {
+    name: `${kind} is unavailable while too many reads wait, and counted`,
+    needs: [kind],
+    async run(asked) {
+      const { t, at, door } = asked;
+      const { read } = await readerOf(asked, kind);
+      t.mock.getter(at.worker.operations.reads, 'isFull', () => true);
+      const counted = await countedBy(at, async () => {
+        assert.equal(await read(), wordsOf(door, 'UNAVAILABLE'));
+      });
+      assert.deepEqual(counted, { 'errors.UNAVAILABLE': 1, readsRefused: 1 });
+    },
+  },
+  {
+    name: `${kind} is unavailable if the broker is, and counted`,
+    needs: [kind],
+    async run(asked) {
+      const { t, at, door } = asked;
+      const { read } = await readerOf(asked, kind);
+      const { broker, presence } = at.delivery.backend;
+      const fail = async () => {
+        throw Object.assign(new Error('away'), { code: 'UNAVAILABLE', name: 'BrokerError' });
+      };
+      if (kind === 'history') t.mock.method(broker, 'history', fail);
+      else t.mock.method(/** @type {any} */ (presence), 'read', fail);
+      const counted = await countedBy(at, async () => {
+        assert.equal(await read(), wordsOf(door, 'UNAVAILABLE'));
+      });
+      assert.deepEqual(counted, { 'errors.UNAVAILABLE': 1 });
+    },
+  },
+  {
+    name: `a client that closes while ${kind} is read costs nothing more`,
+    needs: [kind],
+    async run(asked) {
+      const { t, at } = asked;
+      const { read, client } = await readerOf(asked, kind);
+      const { broker, presence } = at.delivery.backend;
+      const store = /** @type {any} */ (kind === 'history' ? broker : presence);
+      const method = kind === 'history' ? 'history' : 'read';
+      const original = store[method].bind(store);
+      /** @type {() => void} */
+      let go = () => {};
+      const gate = new Promise((resolve) => {
+        go = () => resolve(undefined);
+      });
+      let isAsked = false;
+      t.mock.method(store, method, async (/** @type {any[]} */ ...args) => {
+        isAsked = true;
+        await gate;
+        return original(...args);
+      });
+      const paid = await paidWhile(at, async () => {
+        const counted = await countedBy(at, async () => {
+          read().catch(() => {});
+          await until(() => isAsked, 'the read');
+          const { sockets } = at.counters;
+          client.end();
+          await until(() => at.counters.sockets < sockets, 'the end of the socket');
+          go();
+          await new Promise(setImmediate);
+          await new Promise(setImmediate);
+        });
+        assert.deepEqual(counted, {});
+      });
+      assert.equal(paid.bytes, 0);
+    },
+  },
+  {
+    name: `${kind} of a name that no room has is refused, and counted`,
+    needs: [kind],
+    async run(asked) {
+      const { at, door, open } = asked;
+      const client = await open({ user: 'ann' });
+      const counted = await countedBy(at, async () => {
+        assert.equal(await client[kind]('x'.repeat(300)), wordsOf(door, 'INVALID_ROOM'));
+      });
+      assert.deepEqual(counted, { 'errors.INVALID_ROOM': 1 });
+    },
+  },
+];
+
+testAtEveryDoor(KINDS.flatMap(rulesOf));
