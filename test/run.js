@@ -33,7 +33,7 @@ const SLOW = [
   'e2e/centrifugo-streams',
   'e2e/auth',
   'unit/supervisor',
-  'contract/webhook-edges',
+  'contract/webhook-transitions',
   'contract/history',
   'e2e/fleet',
   'e2e/proxy',
@@ -73,7 +73,7 @@ const SLOW = [
   'contract/state',
   'faults/worker-killed',
   'e2e/webhooks-pusher',
-  'contract/webhook-edges-redis',
+  'contract/webhook-transitions-redis',
 ];
 /** As many small files of a suite share a process, which loads the modules once for all of them. */
 const GROUPS = { unit: 12, contract: 4, security: 4, e2e: 4 };

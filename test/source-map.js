@@ -69,7 +69,7 @@ const BACKEND_PARTS = [
   'backend/batch.js',
   'backend/broker.js',
   'backend/deferred.js',
-  'backend/edges.js',
+  'backend/webhook-reporter.js',
   'backend/errors.js',
   'backend/membership.js',
   'backend/delayed-unsubscribe.js',
@@ -223,10 +223,10 @@ export const IMPORTS = Object.freeze({
   },
   'backend/index.js': {
     may: [
-      'backend/edges.js',
+      'backend/webhook-reporter.js',
       'backend/embedded/',
       'backend/occupancy.js',
-      'backend/redis/edges.js',
+      'backend/redis/event-store.js',
       'backend/redis/event-queue.js',
       'backend/redis/index.js',
     ],

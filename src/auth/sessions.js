@@ -13,7 +13,7 @@ const MINUTE_S = 60;
 
 /**
  * Learns which users have connections here, for webhooks.
- * @typedef {object} UserEdges
+ * @typedef {object} UserReporter
  * @property {(user: string) => void} connect the first one
  * @property {(user: string) => void} disconnect the last one
  */
@@ -32,13 +32,13 @@ export class Sessions {
    * @param {object} parts
    * @param {Pick<import('./revocations.js').Revocations, 'isRevoked'>} parts.revocations
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
-   * @param {UserEdges|null} [parts.edges] null: no webhook needs it
+   * @param {UserReporter|null} [parts.reporter] null: no webhook needs it
    * @param {import('../worker/close-all.js').CloseAll} parts.closeAll
    * @param {() => number} [parts.now] ms since 1970
    */
-  constructor({ revocations, counters, edges = null, closeAll, now = Date.now }) {
+  constructor({ revocations, counters, reporter = null, closeAll, now = Date.now }) {
     this.revocations = revocations;
-    this.edges = edges;
+    this.reporter = reporter;
     this.counters = counters;
     this.closeAll = closeAll;
     this.now = now;
@@ -138,7 +138,7 @@ export class Sessions {
     const present = this.#users.get(user);
     if (present === undefined) {
       this.#users.set(user, connection);
-      this.edges?.connect(user);
+      this.reporter?.connect(user);
     } else if (present instanceof Set) present.add(connection);
     else this.#users.set(user, new Set([present, connection]));
   }
@@ -151,7 +151,7 @@ export class Sessions {
       if (present.size > 0) return;
     } else if (present !== connection) return;
     this.#users.delete(user);
-    this.edges?.disconnect(user);
+    this.reporter?.disconnect(user);
   }
 
   /** @param {Connection} connection @param {Identity} identity @param {Lease|null} lease */

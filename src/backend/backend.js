@@ -27,9 +27,9 @@
  * @property {import('./presence.js').Presence|null} presence null if no room has presence
  * @property {import('./revocations.js').RevocationStore} revocations usable once the broker has
  *   started
- * @property {import('./edges.js').EdgeStore|null} [edges] null or absent: nothing is recorded for
+ * @property {import('./webhook-reporter.js').EventStore|null} [eventStore] null or absent: nothing is recorded for
  *   webhooks
- * @property {() => Promise<void>} close closes presence and edges, then the broker; may be called
+ * @property {() => Promise<void>} close closes presence and the event store, then the broker; may be called
  *   twice
  */
 

@@ -28,14 +28,14 @@ const BACKENDS = [
 /** @param {boolean} isRecorded @returns {Promise<CreateBackend>} */
 async function loadRedis(isRecorded) {
   const { createBackend: create } = await import('./redis/index.js');
-  const recorder = isRecorded ? await import('./redis/edges.js') : null;
+  const recorder = isRecorded ? await import('./redis/event-store.js') : null;
   return (parts) => create(parts, { recorder });
 }
 
 /** @param {boolean} isRecorded @returns {Promise<CreateBackend>} */
 async function loadEmbedded(isRecorded) {
   const { createBackend: create } = await import('./embedded/index.js');
-  const recorder = isRecorded ? await import('./embedded/edges.js') : null;
+  const recorder = isRecorded ? await import('./embedded/event-store.js') : null;
   return (parts) => create(parts, { recorder });
 }
 
@@ -43,15 +43,15 @@ async function loadEmbedded(isRecorded) {
 class WorkerBackend {
   /**
    * @param {WorkerPlaces} places @param {Backend} backend
-   * @param {import('./edges.js').Edges|null} edges null if nothing is recorded for webhooks
+   * @param {import('./webhook-reporter.js').WebhookReporter|null} reporter null if nothing is recorded for webhooks
    * @param {import('./occupancy.js').Occupancy|null} occupancy connections in rooms, over the fleet
    */
-  constructor(places, { broker, presence, revocations, close }, edges, occupancy) {
+  constructor(places, { broker, presence, revocations, close }, reporter, occupancy) {
     this.addresses = places;
     this.broker = broker;
     this.presence = presence;
     this.revocations = revocations;
-    this.edges = edges;
+    this.reporter = reporter;
     this.occupancy = occupancy;
     this.closeBackend = close;
   }
@@ -72,7 +72,7 @@ class WorkerBackend {
 
   /** Closes presence, the broker and the link, in this order. May be called twice. */
   async close() {
-    await this.edges?.close();
+    await this.reporter?.close();
     await this.closeBackend();
     await this.addresses.link.close();
   }
@@ -85,13 +85,14 @@ export async function createBackend({ relayPath, ...parts }) {
   const create = await choice.load(webhooks !== null);
   const machine = new WorkerPlaces(new RelayLink({ path: relayPath, log: parts.log }));
   const backend = create({ ...parts, machine });
-  if (webhooks === null || !backend.edges) return new WorkerBackend(machine, backend, null, null);
-  const { Edges } = await import('./edges.js');
+  if (webhooks === null || !backend.eventStore)
+    return new WorkerBackend(machine, backend, null, null);
+  const { WebhookReporter } = await import('./webhook-reporter.js');
   const covers = webhooks.covers.bind(webhooks);
   const counts = webhooks.counts.bind(webhooks);
-  const edges = new Edges({ store: backend.edges, covers, counts, lingerMs });
+  const reporter = new WebhookReporter({ store: backend.eventStore, covers, counts, lingerMs });
   const { Occupancy } = await import('./occupancy.js');
-  return new WorkerBackend(machine, backend, edges, new Occupancy(backend.edges, webhooks));
+  return new WorkerBackend(machine, backend, reporter, new Occupancy(backend.eventStore, webhooks));
 }
 
 /**

@@ -1,10 +1,11 @@
-// occupancy.js: rooms and users with connections in the fleet, if webhooks record their edges. For
-// others, each worker has to be asked (worker/fleet.js).
+// occupancy.js: rooms and users with connections in the fleet, if webhooks record their
+// transitions. For others, each worker has to be asked (worker/fleet.js).
 //
-// Workers report their counts a few times a second (edges.js), and a killed worker counts until
-// another one has cleaned up after it. A room that has just emptied is listed with 0 connections
-// until its edge is recorded. If a client comes back before, there is no edge, and a receiver that
-// read the state in between would take the room for vacated for good.
+// Workers report their counts a few times a second (webhook-reporter.js), and a killed worker
+// counts until another one has cleaned up after it. A room that has just emptied is listed with 0
+// connections until its transition is recorded. If a client comes back before, there is no
+// transition, and a receiver that read the state in between would take the room for vacated for
+// good.
 
 /** These events need to know whether a room is occupied. */
 export const FOLLOWED = /** @type {const} */ (['room.occupied', 'room.vacated', 'cache.missed']);
@@ -33,7 +34,8 @@ const USER_OF_APP = /^~[A-Za-z0-9-]+:/;
 export class Occupancy {
   /**
    * @param {OccupancyStore} store
-   * @param {Pick<import('../config/webhooks.js').WebhookSettings, 'covers'|'coversPrefix'>} webhooks
+   * @param {Pick<import('../config/webhooks.js').WebhookSettings, 'covers'|'coversPrefix'>}
+   *   webhooks
    */
   constructor(store, webhooks) {
     this.store = store;

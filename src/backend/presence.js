@@ -35,9 +35,9 @@ export const MAX_LIST_BYTES = 16 * 1024 * 1024;
 
 /**
  * Heads of the publications that announce a join and a leave; the member's bytes follow. `count` is
- * for edges.js. Events are in order with the room's publications and have no offset. Large rooms
- * get none. After an outage a user is announced if the store did not know it. So a list, together
- * with the events since it was read, is always right.
+ * for webhook-reporter.js. Events are in order with the room's publications and have no offset.
+ * Large rooms get none. After an outage a user is announced if the store did not know it. So a
+ * list, together with the events since it was read, is always right.
  * @typedef {{join: Buffer, leave: Buffer, count: Buffer}} Announcements
  */
 

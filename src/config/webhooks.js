@@ -34,7 +34,7 @@ const PLAIN_HEAD = /^[-A-Za-z0-9_.@]*/;
  * @property {readonly string[]} secrets one, or two while they rotate
  * @property {readonly EventType[]} types
  * @property {readonly string[]} rooms patterns; they do not apply to `user.*`
- * @property {number} graceMs how long an edge waits for its opposite
+ * @property {number} graceMs how long a transition waits for its opposite
  * @property {number} maxAgeS age at which an event that was not delivered is dropped
  * @property {number} maxPending published messages that wait for the endpoint
  * @property {number} timeoutMs of a request

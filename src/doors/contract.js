@@ -1,6 +1,6 @@
 // contract.js: the contract between a worker and a door.
 
-/** @import { Edges } from '../backend/edges.js' */
+/** @import { WebhookReporter } from '../backend/webhook-reporter.js' */
 /** @import { Broker, HistoryOf } from '../backend/broker.js' */
 /** @import { Config } from '../config/settings.js' */
 /** @import { StreamDoor } from '../hub/door.js' */
@@ -35,7 +35,7 @@
  * @property {import('../operations/index.js').Operations} operations what clients may do
  * @property {import('../operations/index.js').OperationParts['admitMessage']} admitMessage
  * @property {import('../operations/index.js').OperationParts['charge']} charge
- * @property {Edges|null} edges null: nothing is recorded for webhooks
+ * @property {WebhookReporter|null} reporter null: nothing is recorded for webhooks
  * @property {import('../transport/http-api/call.js').Meters} meters shared by all HTTP APIs
  * @property {() => string|null} readiness why the worker is not ready; null: it is
  * @property {{readonly isDraining: boolean, readonly isSettling: boolean}} phase of the worker

@@ -56,7 +56,7 @@ export class Hub {
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
    * @param {import('./room-users.js').Tracker} [parts.tracker]
    * @param {import('../protocol/claim.js').References} [parts.references]
-   * @param {Occupancy|null} [parts.edges] null: no webhook needs it
+   * @param {Occupancy|null} [parts.reporter] null: no webhook needs it
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../observability/rare-log.js').Log} parts.log
    */
@@ -67,7 +67,7 @@ export class Hub {
     scheduler,
     tracker = NO_PRESENCE,
     references = NO_BUCKET,
-    edges = null,
+    reporter = null,
     counters,
     log,
   }) {
@@ -81,7 +81,7 @@ export class Hub {
     this.scheduler = scheduler;
     this.tracker = tracker;
     this.references = references;
-    this.edges = edges;
+    this.reporter = reporter;
     this.counters = counters;
     this.rareLog = new RareLog(log);
     /** The listener of each kind. @type {Map<number, NoticeListener>} */
@@ -140,7 +140,7 @@ export class Hub {
   announce(connection, name) {
     const room = this.openRoom(name);
     room.announce(connection);
-    this.edges?.count(name, room.clientCount);
+    this.reporter?.count(name, room.clientCount);
     return room;
   }
 
@@ -154,7 +154,7 @@ export class Hub {
     const room = this.openRoom(name);
     if (room.sync !== null) {
       room.expect(connection);
-      this.edges?.count(name, room.clientCount + 1); // first, because `add` may answer at once
+      this.reporter?.count(name, room.clientCount + 1); // first, because `add` may answer at once
       room.sync.joins.add(connection, {
         since,
         last,
@@ -170,7 +170,7 @@ export class Hub {
       return;
     }
     room.add(connection);
-    this.edges?.count(name, room.clientCount);
+    this.reporter?.count(name, room.clientCount);
     if (room.confirming === null) return onJoined(null);
     const onConfirmed = () => {
       if (room.has(connection)) onJoined(null);
@@ -192,7 +192,7 @@ export class Hub {
     room.delete(connection);
     room.users?.leave(connection);
     // A refused watcher still counts as a watcher, so the number may be -1.
-    this.edges?.count(room.name, Math.max(0, room.clientCount));
+    this.reporter?.count(room.name, Math.max(0, room.clientCount));
     if (room.isEmpty) this.#close(room);
   }
 

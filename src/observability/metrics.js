@@ -393,7 +393,7 @@ export const COURIER_METRICS = Object.freeze([
   gauge('fanfare_webhooks_queue_bytes', 'max', (source) => source.size().bytes,
     'Estimated memory of the event queue, in Redis or the primary, in bytes.'),
   counter('fanfare_webhooks_queue_failures_total', (source) => source.size().failures,
-    'Failed calls of the event queue: Redis or the primary was unreachable, or refused a step. The events of the lane wait meanwhile.'),
+    'Failed calls of the event queue: Redis or the primary was unreachable, or refused a step. The events of the partition wait meanwhile.'),
 ]);
 
 /** @param {Source} _source */

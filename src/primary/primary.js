@@ -34,7 +34,7 @@ const PRIMARY_ID = 0;
 const PARENT_CHECK_MS = 500;
 
 /** @import { openRecorder } from '../backend/embedded/event-recorder.js' */
-/** @import { Covers } from '../backend/edges.js' */
+/** @import { Covers } from '../backend/webhook-reporter.js' */
 /** @import { Config } from '../config/settings.js' */
 /** @import { CourierProcess } from './courier-process.js' */
 /** @import { Settings } from './supervisor.js' */

@@ -37,7 +37,7 @@ export class WorkerAuth {
       centrifugo: config.centrifugo,
       counters,
     }));
-    const sessions = new Sessions({ revocations, counters, edges: backend.edges, closeAll });
+    const sessions = new Sessions({ revocations, counters, reporter: backend.reporter, closeAll });
     this.log = new RevocationLog({
       store: backend.revocations,
       announce: async (revocation) => {

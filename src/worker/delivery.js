@@ -113,7 +113,7 @@ export class Delivery {
       scheduler,
       tracker,
       references,
-      edges: backend.edges,
+      reporter: backend.reporter,
       counters,
       log,
     }));
@@ -123,7 +123,7 @@ export class Delivery {
     this.publisher = new Publisher({
       ...{ config, broker, hub, phase, counters, log },
       hasState: (room) => this.stateOf(room) !== null,
-      recorder: backend.edges?.hasMessages ? backend.edges : null,
+      recorder: backend.reporter?.hasMessages ? backend.reporter : null,
     });
   }
 
@@ -152,7 +152,7 @@ export class Delivery {
     });
     counters.brokerUp = this.isBrokerUp ? 1 : 0;
     await backend.presence?.start();
-    await backend.edges?.start();
+    await backend.reporter?.start();
   }
 
   /** Subscribes to broadcasts. If the broker is unavailable, the worker starts degraded. */

@@ -10,7 +10,7 @@ import { UserPlaces } from '../auth/user-places.js';
 import { RareLog } from '../observability/rare-log.js';
 import { Health } from './health.js';
 
-/** @import { UserEdges } from '../auth/sessions.js' */
+/** @import { UserReporter } from '../auth/sessions.js' */
 /** @import { CommandParts } from '../doors/native/index.js' */
 /** @import { OperationParts } from '../operations/index.js' */
 /** @import { Basics } from './basics.js' */
@@ -64,7 +64,7 @@ export class Entry {
     const authentication = (this.authentication = this.auth?.authentication ?? null);
     this.lobby = authentication?.lobby ?? null;
     /** Connections with a user, and those that have signed in through another door. */
-    this.userSessions = authentication?.sessions ?? createSessions(basics, backend.edges);
+    this.userSessions = authentication?.sessions ?? createSessions(basics, backend.reporter);
     /** Limits the connections of users that a hook named or that signed in through another door. */
     this.userPlaces = new UserPlaces({
       config,
@@ -154,8 +154,8 @@ export class Entry {
   }
 }
 
-/** A worker needs sessions only if it has tokens, as others are not revoked. @param {Basics} basics @param {UserEdges|null} edges */
-function createSessions({ counters, closeAll }, edges) {
+/** A worker needs sessions only if it has tokens, as others are not revoked. @param {Basics} basics @param {UserReporter|null} reporter */
+function createSessions({ counters, closeAll }, reporter) {
   const revocations = { isRevoked: () => false };
-  return new Sessions({ revocations, counters: counters.auth, edges, closeAll });
+  return new Sessions({ revocations, counters: counters.auth, reporter, closeAll });
 }

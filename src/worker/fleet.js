@@ -198,13 +198,13 @@ export class Fleet {
   }
 
   /**
-   * Finds users with at least one connection; if edges of users are recorded for webhooks, by
+   * Finds users with at least one connection; if transitions of users are recorded for webhooks, by
    * these. Without configured tokens, users are names in rooms with presence.
    * @param {readonly string[]} users at most 1000
    * @returns {Promise<{users: string[], isPartial: boolean}>} in the order of `users`
    */
   async online(users) {
-    // Edges of users are recorded only if there are tokens.
+    // Transitions of users are recorded only if there are tokens.
     const occupancy = this.member.sessions === null ? null : this.occupancy;
     const isKnown = (/** @type {string} */ user) => occupancy?.coversUser(user) ?? false;
     const known = users.filter(isKnown);

@@ -140,7 +140,7 @@ export class Worker {
       admitMessage: entry.admitMessage,
       charge: entry.charge,
       upstreams: this.upstreams,
-      edges: delivery.backend.edges,
+      reporter: delivery.backend.reporter,
       meters,
       readiness: () => this.readiness.fault(),
       turn,

@@ -8,7 +8,7 @@ import { freePort, startRedis } from '../harness/redis.js';
 import { pause } from '../harness/run.js';
 import { readiness, scrape, startServer, until } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
-import { knowLanes } from '../helpers/known-lanes.js';
+import { knowLanes } from '../helpers/known-partitions.js';
 import { isPrivate } from '../helpers/private-network.js';
 import { APP, entryOf, writeApps } from '../helpers/pusher.js';
 import { aclRule } from '../helpers/redis-topologies.js';
@@ -372,7 +372,7 @@ export async function startTrial(t, setting) {
   const webhooks = setting.hasWebhooks
     ? await watchWebhooks(t, new Random((setting.seed ?? 0) + 3))
     : null;
-  // Otherwise a run would begin with a gap, and no edge would cancel another for its first 40 s.
+  // Otherwise a run would begin with a gap, and no transition would cancel another for its first 40 s.
   if (webhooks !== null && !embedded)
     await knowLanes(store.cluster?.primaryOf('lane-0') ?? nodes[0]);
   const servers = [];

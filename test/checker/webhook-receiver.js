@@ -4,7 +4,7 @@
 // It keeps the model of webhook-model.js, and every attempt, for the checks:
 //
 //   repeated      an id that had been answered with 2xx comes again
-//   disordered    the states of a room, its messages, or the edges of a user do not ascend
+//   disordered    the states of a room, its messages, or the transitions of a user do not ascend
 //
 // A failing answer is a status, none at all, or a reset. In half of the last two the receiver has
 // handled the event: its answer is lost.

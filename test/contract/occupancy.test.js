@@ -1,9 +1,9 @@
 // occupancy.test.js: which rooms are occupied and which users are online, over all workers, as each
-// backend reads it from its edges.
+// backend reads it from its transitions.
 
 import assert from 'node:assert/strict';
-import { begin, it, textOf } from './edge-fleet.js';
 import { eventually } from './suite.js';
+import { begin, it, textOf } from './transition-fleet.js';
 
 /** @typedef {import('../../src/backend/occupancy.js').Occupancy} Occupancy */
 
@@ -12,7 +12,7 @@ it('rooms are listed by name with the connections of all workers, in pages', asy
   const [a, b] = [await worker(), await worker()];
   // A client of a cluster connects to the node of these keys in its own time.
   await eventually(async () => (await b.occupancy.list({}).catch(() => null))?.length === 0);
-  a.edges.connect('chat');
+  a.reporter.connect('chat');
   for (const [room, count] of /** @type {const} */ ([
     ['chat', 1],
     ['chat-2', 2],
@@ -21,8 +21,8 @@ it('rooms are listed by name with the connections of all workers, in pages', asy
     ['chat.2', 5],
     ['other', 6],
   ])) {
-    a.edges.count(room, count);
-    if (count % 2 === 0) b.edges.count(room, 10);
+    a.reporter.count(room, count);
+    if (count % 2 === 0) b.reporter.count(room, 10);
   }
   const page = async (/** @type {Parameters<Occupancy['list']>[0]} */ wanted) =>
     (await b.occupancy.list(wanted)).map(({ room, connections }) => `${room} ${connections}`);
@@ -46,7 +46,7 @@ it('rooms are listed by name with the connections of all workers, in pages', asy
   assert.equal(await a.occupancy.count('cha'), 0);
 });
 
-it('the state that is read is that of the edges: who left a moment ago is there', async (fleet) => {
+it('the state that is read is that of the transitions: who left a moment ago is there', async (fleet) => {
   fleet.lingerMs = 1500; // a busy machine reads slowly
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
@@ -54,22 +54,22 @@ it('the state that is read is that of the edges: who left a moment ago is there'
     rooms: (await b.occupancy.list({})).map(({ room, connections }) => `${room} ${connections}`),
     users: await b.occupancy.online(['ann', 'bob', 'a"b']),
   });
-  a.edges.count('room', 1);
-  a.edges.connect('a"b');
-  a.edges.connect('ann');
+  a.reporter.count('room', 1);
+  a.reporter.connect('a"b');
+  a.reporter.connect('ann');
   await fleet.reached(3);
   assert.deepEqual(await read(), { rooms: ['room 1'], users: ['ann', 'a"b'] });
   // If they came back now, no event would say so.
-  a.edges.count('room', 0);
-  a.edges.disconnect('ann');
+  a.reporter.count('room', 0);
+  a.reporter.disconnect('ann');
   await eventually(async () => (await read()).rooms.join() === 'room 0');
   assert.deepEqual((await read()).users, ['ann', 'a"b']);
   assert.equal((await fleet.events()).length, 3);
-  a.edges.count('room', 1);
-  a.edges.connect('ann');
+  a.reporter.count('room', 1);
+  a.reporter.connect('ann');
   await eventually(async () => (await read()).rooms.join() === 'room 1');
-  a.edges.count('room', 0);
-  a.edges.disconnect('ann');
+  a.reporter.count('room', 0);
+  a.reporter.disconnect('ann');
   for (;;) {
     const { rooms, users } = await read();
     const events = (await fleet.events()).map(textOf);
@@ -84,20 +84,20 @@ it('a count follows the joins and leaves within a worker, and goes with a killed
   const [a, b] = [await worker(), await worker()];
   const is = (/** @type {number} */ count) =>
     eventually(async () => (await b.occupancy.count('room').catch(() => null)) === count);
-  a.edges.count('room', 1);
+  a.reporter.count('room', 1);
   await is(1);
-  a.edges.count('room', 200);
-  b.edges.count('room', 3);
+  a.reporter.count('room', 200);
+  b.reporter.count('room', 3);
   await is(203);
-  b.edges.count('room', 0);
+  b.reporter.count('room', 0);
   await is(200);
-  a.edges.count('room', 0);
+  a.reporter.count('room', 0);
   await is(0);
   await eventually(async () => (await b.occupancy.list({})).length === 0);
-  a.edges.count('room', 7);
-  b.edges.count('room', 2);
+  a.reporter.count('room', 7);
+  b.reporter.count('room', 2);
   await is(9);
-  for (let i = 0; i < 200; i++) a.edges.count(`room-${i}`, 1);
+  for (let i = 0; i < 200; i++) a.reporter.count(`room-${i}`, 1);
   await eventually(async () => (await b.occupancy.list({ limit: 1000 })).length === 201);
   a.kill();
   // Of a cluster each node forgets the killed one in its own time.
@@ -121,7 +121,7 @@ it('after random moves of three workers, one of which dies, pages of rooms are t
     const room = `room-${random(300)}`;
     const count = random(4);
     here[who].set(room, count);
-    workers[who].edges.count(room, count);
+    workers[who].reporter.count(room, count);
     if (step % 200 === 0) await new Promise((resolve) => setTimeout(resolve, 10));
     if (step === 3000) workers[0].kill();
   }

@@ -24,12 +24,12 @@ import { configOf, eventually } from './suite.js';
 /** @typedef {import('node:test').TestContext} TestContext */
 
 /**
- * @typedef {object} Lanes
+ * @typedef {object} Partitions
  * @property {EventQueue} queue of a courier
  * @property {EventQueue} other of a second courier; the same object if the backend has one server
  * @property {(room: string, count: number, isMoved?: boolean) => Promise<void>} record messages;
  *   `isMoved` false: in a cluster they stay in the outbox of the room
- * @property {(lane: number) => Promise<void>} expire ends the lease of a lane
+ * @property {(partition: number) => Promise<void>} expire ends the lease of a partition
  * @property {string} [prefix] of keys in Redis
  */
 
@@ -45,7 +45,7 @@ let prefixes = 0;
 
 /**
  * @param {TestContext} t @param {RedisSettings} redis
- * @returns {Promise<Lanes>}
+ * @returns {Promise<Partitions>}
  */
 async function lanesOn(t, redis) {
   const prefix = `contract-queue-${++prefixes}:`;
@@ -77,12 +77,14 @@ async function lanesOn(t, redis) {
     covers,
     maxEntries: MAX_ENTRIES,
   });
-  for (let lane = 0; lane < PARTITIONS; lane++)
+  for (let partition = 0; partition < PARTITIONS; partition++)
     await eventually(() =>
-      /** @type {any} */ (connection.redis).get(recording.keys.ofLane(lane, 'lease')).then(
-        () => true,
-        () => false,
-      ),
+      /** @type {any} */ (connection.redis)
+        .get(recording.keys.ofPartition(partition, 'lease'))
+        .then(
+          () => true,
+          () => false,
+        ),
     );
   return {
     prefix,
@@ -101,9 +103,9 @@ async function lanesOn(t, redis) {
         if (waiting > 0 && isMoved) await recording.move(room, waiting);
       }
     },
-    expire: async (lane) => {
+    expire: async (partition) => {
       const { redis: client } = /** @type {any} */ (connection);
-      await client.del(recording.keys.ofLane(lane, /** @type {any} */ ('lease')));
+      await client.del(recording.keys.ofPartition(partition, /** @type {any} */ ('lease')));
     },
   };
 }
@@ -113,7 +115,7 @@ function messageOf(fields) {
   return { kind: /** @type {const} */ ('message.published'), mark: '', fields };
 }
 
-/** @returns {Promise<Lanes>} */
+/** @returns {Promise<Partitions>} */
 async function lanesInMemory() {
   let skippedMs = 0;
   const nowMs = () => performance.now() + skippedMs;
@@ -132,7 +134,7 @@ async function lanesInMemory() {
   };
 }
 
-/** @type {Record<string, (t: TestContext) => Promise<Lanes>>} */
+/** @type {Record<string, (t: TestContext) => Promise<Partitions>>} */
 const CANDIDATES = {
   embedded: lanesInMemory,
   ...Object.fromEntries(
@@ -151,7 +153,7 @@ const CANDIDATES = {
 
 /**
  * @param {string} behaviour
- * @param {(lanes: Lanes, t: TestContext) => Promise<void>} body
+ * @param {(partitions: Partitions, t: TestContext) => Promise<void>} body
  */
 function it(behaviour, body) {
   for (const [name, start] of Object.entries(CANDIDATES))
@@ -161,42 +163,42 @@ function it(behaviour, body) {
 /** @param {import('../../src/webhooks/queue.js').Entry} entry */
 const eventOf = ({ body }) => JSON.parse(body);
 
-/** Takes a lane. @param {EventQueue} queue @param {number} lane @returns {Promise<number>} */
-async function take(queue, lane) {
-  const fence = await queue.acquire(lane);
+/** Takes a partition. @param {EventQueue} queue @param {number} partition @returns {Promise<number>} */
+async function take(queue, partition) {
+  const fence = await queue.acquire(partition);
   assert.ok(fence !== null);
   return fence;
 }
 
-const LANE = partitionOf('room');
+const PARTITION = partitionOf('room');
 
 /** @type {import('../../src/webhooks/queue.js').Change} */
 const NOTHING = { set: new Map(), remove: [], upTo: null };
 
-it('a lane has one owner, until it is released or its lease ends; fences ascend', async (lanes) => {
-  const { queue, other, expire } = lanes;
-  const first = await take(queue, LANE);
-  assert.equal(await other.acquire(LANE), null);
-  assert.equal(await queue.renew(LANE, first), true);
-  const elsewhere = await take(other, (LANE + 1) % PARTITIONS);
-  await queue.release(LANE, first);
-  const second = await take(other, LANE);
+it('a partition has one owner, until it is released or its lease ends; fences ascend', async (partitions) => {
+  const { queue, other, expire } = partitions;
+  const first = await take(queue, PARTITION);
+  assert.equal(await other.acquire(PARTITION), null);
+  assert.equal(await queue.renew(PARTITION, first), true);
+  const elsewhere = await take(other, (PARTITION + 1) % PARTITIONS);
+  await queue.release(PARTITION, first);
+  const second = await take(other, PARTITION);
   assert.ok(second > first);
   // A release by an earlier owner changes nothing.
-  await queue.release(LANE, first);
-  assert.equal(await queue.acquire(LANE), null);
-  await expire(LANE);
-  const third = await take(queue, LANE);
+  await queue.release(PARTITION, first);
+  assert.equal(await queue.acquire(PARTITION), null);
+  await expire(PARTITION);
+  const third = await take(queue, PARTITION);
   assert.ok(third > second);
-  assert.equal(await other.renew(LANE, second), false);
-  await other.release((LANE + 1) % PARTITIONS, elsewhere);
+  assert.equal(await other.renew(PARTITION, second), false);
+  await other.release((PARTITION + 1) % PARTITIONS, elsewhere);
 });
 
-it('events of a room are read in order, page by page, with numbers without holes', async (lanes) => {
-  const { queue, record } = lanes;
+it('events of a room are read in order, page by page, with numbers without holes', async (partitions) => {
+  const { queue, record } = partitions;
   await record('room', 150);
-  const first = await queue.read(LANE, null, 100);
-  const rest = await queue.read(LANE, first[99].id, 100);
+  const first = await queue.read(PARTITION, null, 100);
+  const rest = await queue.read(PARTITION, first[99].id, 100);
   assert.equal(first.length, 100);
   assert.equal(rest.length, 50);
   const events = [...first, ...rest].map(eventOf);
@@ -212,67 +214,73 @@ it('events of a room are read in order, page by page, with numbers without holes
   const [{ type, room, from, at }] = events;
   assert.deepEqual({ type, room, from }, { type: 'message.published', room: 'room', from: 'ann' });
   assert.ok(Math.abs(Date.now() - at) < 60_000);
-  assert.deepEqual(await queue.read(LANE, rest[49].id, 100), []);
-  assert.deepEqual(await queue.read((LANE + 1) % PARTITIONS, null, 100), []);
+  assert.deepEqual(await queue.read(PARTITION, rest[49].id, 100), []);
+  assert.deepEqual(await queue.read((PARTITION + 1) % PARTITIONS, null, 100), []);
 });
 
-it('a commit stores and removes effects and trims what was folded, in one step', async (lanes) => {
-  const { queue, record } = lanes;
+it('a commit stores and removes effects and trims what was folded, in one step', async (partitions) => {
+  const { queue, record } = partitions;
   await record('room', 3);
-  const fence = await take(queue, LANE);
-  const entries = await queue.read(LANE, null, 10);
+  const fence = await take(queue, PARTITION);
+  const entries = await queue.read(PARTITION, null, 10);
   const set = new Map([
     ['a', '{"n":1}'],
     ['b', '"é\\u0000"'],
   ]);
-  assert.equal(await queue.commit(LANE, fence, { set, remove: [], upTo: entries[1].id }), true);
-  assert.deepEqual(await queue.load(LANE), set);
-  assert.deepEqual(await queue.read(LANE, null, 10), [entries[2]]);
+  assert.equal(
+    await queue.commit(PARTITION, fence, { set, remove: [], upTo: entries[1].id }),
+    true,
+  );
+  assert.deepEqual(await queue.load(PARTITION), set);
+  assert.deepEqual(await queue.read(PARTITION, null, 10), [entries[2]]);
   const { entries: waiting, pending, bytes } = await queue.size();
   assert.deepEqual({ waiting, pending }, { waiting: 1, pending: 2 });
   assert.ok(bytes > 20);
   const change = { set: new Map([['a', '{"n":2}']]), remove: ['b', 'unknown'], upTo: null };
-  assert.equal(await queue.commit(LANE, fence, change), true);
-  assert.deepEqual(await queue.load(LANE), new Map([['a', '{"n":2}']]));
-  assert.deepEqual(await queue.read(LANE, null, 10), [entries[2]]);
+  assert.equal(await queue.commit(PARTITION, fence, change), true);
+  assert.deepEqual(await queue.load(PARTITION), new Map([['a', '{"n":2}']]));
+  assert.deepEqual(await queue.read(PARTITION, null, 10), [entries[2]]);
 });
 
-it('a commit with a fence that is out of date changes nothing', async (lanes) => {
-  const { queue, other, record, expire } = lanes;
+it('a commit with a fence that is out of date changes nothing', async (partitions) => {
+  const { queue, other, record, expire } = partitions;
   await record('room', 2);
-  const stale = await take(queue, LANE);
-  const [first, second] = await queue.read(LANE, null, 10);
-  assert.equal(await queue.commit(LANE, stale, { ...NOTHING, set: new Map([['a', '1']]) }), true);
-  await expire(LANE);
+  const stale = await take(queue, PARTITION);
+  const [first, second] = await queue.read(PARTITION, null, 10);
+  assert.equal(
+    await queue.commit(PARTITION, stale, { ...NOTHING, set: new Map([['a', '1']]) }),
+    true,
+  );
+  await expire(PARTITION);
   const change = { set: new Map([['b', '2']]), remove: ['a'], upTo: second.id };
-  // Even before another process has taken the lane.
-  assert.equal(await queue.commit(LANE, stale, change), false);
-  const fence = await take(other, LANE);
-  assert.equal(await queue.commit(LANE, stale, change), false);
-  assert.deepEqual(await other.load(LANE), new Map([['a', '1']]));
-  assert.deepEqual(await other.read(LANE, null, 10), [first, second]);
-  assert.equal(await other.commit(LANE, fence, change), true);
-  assert.deepEqual(await other.load(LANE), new Map([['b', '2']]));
+  // Even before another process has taken the partition.
+  assert.equal(await queue.commit(PARTITION, stale, change), false);
+  const fence = await take(other, PARTITION);
+  assert.equal(await queue.commit(PARTITION, stale, change), false);
+  assert.deepEqual(await other.load(PARTITION), new Map([['a', '1']]));
+  assert.deepEqual(await other.read(PARTITION, null, 10), [first, second]);
+  assert.equal(await other.commit(PARTITION, fence, change), true);
+  assert.deepEqual(await other.load(PARTITION), new Map([['b', '2']]));
 });
 
-it('a lane without a courier is bounded: the oldest events go, and are counted', async (lanes) => {
-  const { queue, record } = lanes;
+it('a partition without a courier is bounded: the oldest events go, and are counted', async (partitions) => {
+  const { queue, record } = partitions;
   await record('room', 1000);
-  const kept = await queue.read(LANE, null, 1000);
-  const { count: lost, upTo: announced } = await queue.lost(LANE);
+  const kept = await queue.read(PARTITION, null, 1000);
+  const { count: lost, upTo: announced } = await queue.lost(PARTITION);
   assert.equal(kept.length + lost, 1000);
   // Redis trims whole nodes of a stream.
   assert.ok(kept.length >= MAX_ENTRIES && kept.length < MAX_ENTRIES + 200, `${kept.length}`);
   assert.equal(eventOf(kept[kept.length - 1]).seq, 1000);
   assert.equal(eventOf(kept[0]).seq, lost + 1);
   // They stay lost until the commit that announces them, which may be repeated.
-  assert.equal((await queue.lost(LANE)).count, lost);
-  const fence = await take(queue, LANE);
+  assert.equal((await queue.lost(PARTITION)).count, lost);
+  const fence = await take(queue, PARTITION);
   for (let n = 0; n < 2; n++)
-    assert.equal(await queue.commit(LANE, fence, { ...NOTHING, announced }), true);
-  assert.equal((await queue.lost(LANE)).count, 0);
+    assert.equal(await queue.commit(PARTITION, fence, { ...NOTHING, announced }), true);
+  assert.equal((await queue.lost(PARTITION)).count, 0);
   await record('room', 400);
-  assert.ok((await queue.lost(LANE)).count > 0);
+  assert.ok((await queue.lost(PARTITION)).count > 0);
 });
 
 it('a hold and a doubt are known to all couriers, until they end', async ({ queue, other }) => {
@@ -286,11 +294,11 @@ it('a hold and a doubt are known to all couriers, until they end', async ({ queu
   await eventually(async () => (await other.periods()).uncertainMs === 0);
 });
 
-it('5,000 effects of one commit are all loaded', async (lanes) => {
-  const fence = await take(lanes.queue, LANE);
+it('5,000 effects of one commit are all loaded', async (partitions) => {
+  const fence = await take(partitions.queue, PARTITION);
   const set = new Map(Array.from({ length: 5000 }, (_, i) => [`field-${i}`, `${i}`]));
-  assert.equal(await lanes.queue.commit(LANE, fence, { ...NOTHING, set }), true);
-  assert.deepEqual([...(await lanes.queue.load(LANE))].sort(), [...set].sort());
+  assert.equal(await partitions.queue.commit(PARTITION, fence, { ...NOTHING, set }), true);
+  assert.deepEqual([...(await partitions.queue.load(PARTITION))].sort(), [...set].sort());
 });
 
 // Features of one backend only.
@@ -301,31 +309,31 @@ test('redis: after Redis has lost its data, fences ascend, the epoch is another,
   const redis = await startRedis(t);
   const { queue, record } = await lanesOn(t, redis.settings);
   await record('room', 1);
-  const fence = await take(queue, LANE);
-  const [before] = (await queue.read(LANE, null, 1)).map(eventOf);
-  assert.equal((await queue.lost(LANE)).count, 0);
+  const fence = await take(queue, PARTITION);
+  const [before] = (await queue.read(PARTITION, null, 1)).map(eventOf);
+  assert.equal((await queue.lost(PARTITION)).count, 0);
   await redis.cli('FLUSHALL');
   await eventually(() =>
-    queue.renew(LANE, fence).then(
+    queue.renew(PARTITION, fence).then(
       (isOurs) => !isOurs,
       () => false,
     ),
   );
-  assert.equal(await queue.commit(LANE, fence, NOTHING), false);
-  assert.ok((await take(queue, LANE)) > fence);
-  assert.equal((await queue.lost(LANE)).count, 1);
+  assert.equal(await queue.commit(PARTITION, fence, NOTHING), false);
+  assert.ok((await take(queue, PARTITION)) > fence);
+  assert.equal((await queue.lost(PARTITION)).count, 1);
   await eventually(() =>
     record('room', 1).then(
       () => true,
       () => false,
     ),
   );
-  const [again] = (await queue.read(LANE, null, 1)).map(eventOf);
+  const [again] = (await queue.read(PARTITION, null, 1)).map(eventOf);
   assert.equal(again.seq, 1);
   assert.notEqual(again.epoch, before.epoch);
 });
 
-test('redis: a lane is read and trimmed without options that Redis 6.0 lacks', {
+test('redis: a partition is read and trimmed without options that Redis 6.0 lacks', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   // XTRIM fails here as XTRIM MINID does there.
@@ -333,9 +341,9 @@ test('redis: a lane is read and trimmed without options that Redis 6.0 lacks', {
   const redis = await startRedis(t, { args });
   const { queue, record } = await lanesOn(t, redis.settings);
   await record('room', 120);
-  const fence = await take(queue, LANE);
-  const first = await queue.read(LANE, null, 110);
-  const rest = await queue.read(LANE, first[109].id, 110);
+  const fence = await take(queue, PARTITION);
+  const first = await queue.read(PARTITION, null, 110);
+  const rest = await queue.read(PARTITION, first[109].id, 110);
   assert.equal(rest.length, 10);
   assert.doesNotMatch(
     await redis.cli('SLOWLOG', 'GET', '-1'),
@@ -343,8 +351,8 @@ test('redis: a lane is read and trimmed without options that Redis 6.0 lacks', {
     'an exclusive range',
   );
   for (let n = 0; n < 2; n++)
-    assert.equal(await queue.commit(LANE, fence, { ...NOTHING, upTo: first[109].id }), true);
-  assert.deepEqual(await queue.read(LANE, null, 110), rest);
+    assert.equal(await queue.commit(PARTITION, fence, { ...NOTHING, upTo: first[109].id }), true);
+  assert.deepEqual(await queue.read(PARTITION, null, 110), rest);
 });
 
 test('redis: after another primary has taken over, the epoch is another, and a loss is reported', {
@@ -353,8 +361,8 @@ test('redis: after another primary has taken over, the epoch is another, and a l
   const redis = await startRedis(t, { args: ['--appendonly', 'yes', '--appendfsync', 'always'] });
   const { queue, record, expire } = await lanesOn(t, redis.settings);
   await record('room', 3);
-  await take(queue, LANE);
-  const [before] = (await queue.read(LANE, null, 1)).map(eventOf);
+  await take(queue, PARTITION);
+  const [before] = (await queue.read(PARTITION, null, 1)).map(eventOf);
   await redis.stop();
   // It has its data, but no worker can know that.
   await redis.restart();
@@ -365,24 +373,24 @@ test('redis: after another primary has taken over, the epoch is another, and a l
     ),
   );
   await eventually(() => queue.size().then(Boolean, () => false));
-  const after = (await queue.read(LANE, null, 10)).map(eventOf).at(-1);
+  const after = (await queue.read(PARTITION, null, 10)).map(eventOf).at(-1);
   assert.equal(after.seq, 1);
   assert.notEqual(after.epoch, before.epoch);
-  await expire(LANE);
-  await take(queue, LANE);
-  assert.equal((await queue.lost(LANE)).count, 1);
+  await expire(PARTITION);
+  await take(queue, PARTITION);
+  assert.equal((await queue.lost(PARTITION)).count, 1);
 });
 
-test('redis: a courier that has never owned a lane knows of it, and reports that Redis has lost it', {
+test('redis: a courier that has never owned a partition knows of it, and reports that Redis has lost it', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const redis = await startRedis(t);
   const { queue, other, prefix } = await lanesOn(t, redis.settings);
-  await take(queue, LANE);
-  assert.equal(await other.acquire(LANE), null);
+  await take(queue, PARTITION);
+  assert.equal(await other.acquire(PARTITION), null);
   await redis.cli('FLUSHALL');
-  await take(other, LANE);
-  assert.equal((await other.lost(LANE)).count, 1);
+  await take(other, PARTITION);
+  assert.equal((await other.lost(PARTITION)).count, 1);
   // One that begins now cannot notice it, but learns it from another one.
   const third = openEventQueue({
     config: configOf({ redis: redis.settings, redisPrefix: String(prefix) }),
@@ -390,18 +398,18 @@ test('redis: a courier that has never owned a lane knows of it, and reports that
   t.after(() => third.close());
   await eventually(() => third.queue.connection.isWritable);
   await redis.cli('FLUSHALL');
-  await take(third.queue, LANE);
-  assert.equal((await third.queue.lost(LANE)).count, 0);
-  for (let n = 0; n < 2; n++) assert.equal(await queue.acquire(LANE), null);
-  assert.equal((await third.queue.lost(LANE)).count, 1);
+  await take(third.queue, PARTITION);
+  assert.equal((await third.queue.lost(PARTITION)).count, 0);
+  for (let n = 0; n < 2; n++) assert.equal(await queue.acquire(PARTITION), null);
+  assert.equal((await third.queue.lost(PARTITION)).count, 1);
 });
 
-test('redis: a lane without a mark is a loss if the first lane has one; without any, nobody can tell', {
+test('redis: a partition without a mark is a loss if the first partition has one; without any, nobody can tell', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const redis = await startRedis(t);
   const { queue, prefix } = await lanesOn(t, redis.settings);
-  const state = (/** @type {number} */ lane) => `${prefix}webhooks:{lane-${lane}}:state`;
+  const state = (/** @type {number} */ partition) => `${prefix}webhooks:{lane-${partition}}:state`;
   const begun = async () => {
     const { queue, close } = openEventQueue({
       config: configOf({ redis: redis.settings, redisPrefix: String(prefix) }),
@@ -412,15 +420,15 @@ test('redis: a lane without a mark is a loss if the first lane has one; without 
   };
   const knows = async (/** @type {import('../../src/webhooks/queue.js').EventQueue} */ one) => {
     const all = [];
-    for (const lane of [0, LANE]) {
-      const { count, isUnknown } = await one.lost(lane);
+    for (const partition of [0, PARTITION]) {
+      const { count, isUnknown } = await one.lost(partition);
       all.push([count, isUnknown]);
     }
     return all;
   };
   // The first start ever.
   const fence = await take(queue, 0);
-  await queue.release(LANE, await take(queue, LANE));
+  await queue.release(PARTITION, await take(queue, PARTITION));
   assert.deepEqual(await knows(queue), [
     [0, true],
     [0, false],
@@ -429,18 +437,20 @@ test('redis: a lane without a mark is a loss if the first lane has one; without 
   await queue.release(0, fence);
   // Another start.
   const second = await begun();
-  for (const lane of [0, LANE]) await second.release(lane, await take(second, lane));
+  for (const partition of [0, PARTITION])
+    await second.release(partition, await take(second, partition));
   assert.deepEqual(await knows(second), [
     [0, false],
     [0, false],
   ]);
-  // The first lane is an hour old, and the other one is lost with all couriers.
+  // The first partition is an hour old, and the other one is lost with all couriers.
   const mark = String(await redis.cli('HGET', state(0), 'mark'));
   const [id, ms] = mark.split(':');
   await redis.cli('HSET', state(0), 'mark', `${id}:${Number(ms) - 3_600_000}`);
-  await redis.cli('DEL', state(LANE));
+  await redis.cli('DEL', state(PARTITION));
   const third = await begun();
-  for (const lane of [0, LANE]) await third.release(lane, await take(third, lane));
+  for (const partition of [0, PARTITION])
+    await third.release(partition, await take(third, partition));
   assert.deepEqual(await knows(third), [
     [0, false],
     [1, false],
@@ -459,7 +469,7 @@ test('redis: another replication ID is a loss, unless the primary has only got i
 }, async (t) => {
   const redis = await startRedis(t);
   const { queue } = await lanesOn(t, redis.settings);
-  const fence = await take(queue, LANE);
+  const fence = await take(queue, PARTITION);
   const idOf = async () => /master_replid:(\w+)/.exec(await redis.cli('INFO', 'replication'))?.[1];
   const first = await idOf();
   const replica = await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${redis.port}`] });
@@ -467,18 +477,18 @@ test('redis: another replication ID is a loss, unless the primary has only got i
     (await replica.cli('INFO', 'replication')).includes('master_link_status:up'),
   );
   assert.notEqual(await idOf(), first);
-  assert.equal(await queue.renew(LANE, fence), true);
-  assert.equal((await queue.lost(LANE)).count, 0);
+  assert.equal(await queue.renew(PARTITION, fence), true);
+  assert.equal((await queue.lost(PARTITION)).count, 0);
   // It was a replica meanwhile, so it has a second ID.
   await redis.cli('REPLICAOF', '127.0.0.1', '1');
   await redis.cli('REPLICAOF', 'NO', 'ONE');
   await eventually(() =>
-    queue.renew(LANE, fence).then(
+    queue.renew(PARTITION, fence).then(
       () => true,
       () => false,
     ),
   );
-  assert.equal((await queue.lost(LANE)).count, 1);
+  assert.equal((await queue.lost(PARTITION)).count, 1);
 });
 
 test('redis: a courier that comes back from another Redis reports a loss', {
@@ -486,51 +496,51 @@ test('redis: a courier that comes back from another Redis reports a loss', {
 }, async (t) => {
   const redis = await startRedis(t);
   const { queue } = await lanesOn(t, redis.settings);
-  const fence = await take(queue, LANE);
-  await queue.release(LANE, fence);
-  /** @type {any} */ (queue).marks.set(LANE, 'another');
-  await take(queue, LANE);
-  assert.equal((await queue.lost(LANE)).count, 1);
+  const fence = await take(queue, PARTITION);
+  await queue.release(PARTITION, fence);
+  /** @type {any} */ (queue).marks.set(PARTITION, 'another');
+  await take(queue, PARTITION);
+  assert.equal((await queue.lost(PARTITION)).count, 1);
 });
 
-test('redis: an owner that is suspended loses its lane, and changes nothing when it wakes up', {
+test('redis: an owner that is suspended loses its partition, and changes nothing when it wakes up', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const redis = await startRedis(t);
   const { queue, record } = await lanesOn(t, redis.settings);
   const prefix = `contract-queue-${prefixes}:`;
   await record('room', 2);
-  const [first, second] = await queue.read(LANE, null, 2);
-  const owner = fork(new URL('../helpers/lane-owner.js', import.meta.url), [
+  const [first, second] = await queue.read(PARTITION, null, 2);
+  const owner = fork(new URL('../helpers/partition-owner.js', import.meta.url), [
     JSON.stringify(redis.settings),
     prefix,
-    `${LANE}`,
+    `${PARTITION}`,
     '500',
   ]);
   t.after(() => owner.kill('SIGKILL'));
   const [{ fence }] = await once(owner, 'message');
   // It renews its lease for longer than one lasts.
   const end = performance.now() + 1000;
-  while (performance.now() < end) assert.equal(await queue.acquire(LANE), null);
+  while (performance.now() < end) assert.equal(await queue.acquire(PARTITION), null);
   owner.kill('SIGSTOP');
   /** @type {number|null} */
   let mine = null;
-  await eventually(async () => (mine = await queue.acquire(LANE)) !== null);
+  await eventually(async () => (mine = await queue.acquire(PARTITION)) !== null);
   assert.ok(Number(mine) > fence);
-  await queue.commit(LANE, Number(mine), { ...NOTHING, set: new Map([['kept', '1']]) });
+  await queue.commit(PARTITION, Number(mine), { ...NOTHING, set: new Map([['kept', '1']]) });
   owner.kill('SIGCONT');
   owner.send('commit');
   assert.deepEqual((await once(owner, 'message'))[0], { committed: false });
-  assert.deepEqual(await queue.load(LANE), new Map([['kept', '1']]));
-  assert.deepEqual(await queue.read(LANE, null, 10), [first, second]);
+  assert.deepEqual(await queue.load(PARTITION), new Map([['kept', '1']]));
+  assert.deepEqual(await queue.read(PARTITION, null, 10), [first, second]);
 });
 
-test('redis cluster: events that were moved twice, or late, are in their lane once', {
+test('redis cluster: events that were moved twice, or late, are in their partition once', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
-  const lanes = await CANDIDATES['redis cluster'](t);
-  await Promise.all(Array.from({ length: 10 }, () => lanes.record('room', 15)));
-  const events = (await lanes.queue.read(LANE, null, 1000)).map(eventOf);
+  const partitions = await CANDIDATES['redis cluster'](t);
+  await Promise.all(Array.from({ length: 10 }, () => partitions.record('room', 15)));
+  const events = (await partitions.queue.read(PARTITION, null, 1000)).map(eventOf);
   assert.deepEqual(
     events.map(({ seq }) => seq),
     Array.from({ length: 150 }, (_, i) => i + 1),
@@ -540,21 +550,21 @@ test('redis cluster: events that were moved twice, or late, are in their lane on
 test('redis cluster: events that an outbox had no room for are counted as lost', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
-  const lanes = await CANDIDATES['redis cluster'](t);
-  await take(lanes.queue, LANE);
-  await lanes.record('room', 1);
-  await lanes.record('room', MAX_ENTRIES + 100, false);
-  await lanes.record('room', 1);
-  const events = (await lanes.queue.read(LANE, null, 1000)).map(eventOf);
+  const partitions = await CANDIDATES['redis cluster'](t);
+  await take(partitions.queue, PARTITION);
+  await partitions.record('room', 1);
+  await partitions.record('room', MAX_ENTRIES + 100, false);
+  await partitions.record('room', 1);
+  const events = (await partitions.queue.read(PARTITION, null, 1000)).map(eventOf);
   const last = events[events.length - 1];
   assert.equal(last.seq, MAX_ENTRIES + 102);
-  const { count } = await lanes.queue.lost(LANE);
+  const { count } = await partitions.queue.lost(PARTITION);
   assert.ok(count > 0);
-  // The lane itself has a bound, too, and counts what it drops.
+  // The partition itself has a bound, too, and counts what it drops.
   assert.equal(count + events.length, last.seq);
 });
 
-test('embedded: a backlog takes messages without payloads, before an edge is dropped', async () => {
+test('embedded: a backlog takes messages without payloads, before a transition is dropped', async () => {
   const text = 'é,"payload":,"seq":'.repeat(100);
   const payload = JSON.stringify({ text });
   const fields = `"room":"room","from":"ann","payload":${payload}`;
@@ -564,10 +574,10 @@ test('embedded: a backlog takes messages without payloads, before an edge is dro
   ]) {
     const queue = new EmbeddedEventQueue({ maxLength });
     const recorder = new EventRecorder({ covers, queue });
-    recorder.edge('join', 'room');
+    recorder.transition('join', 'room');
     for (let i = 0; i < 1100; i++) recorder.message('room', messageOf(fields));
-    const [edge, ...messages] = (await queue.read(LANE, null, 2000)).map(eventOf);
-    assert.deepEqual([edge.type, messages.length], ['room.occupied', 1100]);
+    const [transition, ...messages] = (await queue.read(PARTITION, null, 2000)).map(eventOf);
+    assert.deepEqual([transition.type, messages.length], ['room.occupied', 1100]);
     const { from, payload: none, bytes, seq } = messages[1099];
     const size = Buffer.byteLength(payload);
     assert.deepEqual([from, none, bytes, seq], ['ann', undefined, size, 1101]);
@@ -612,8 +622,8 @@ test('embedded: a queue that was saved is continued, with another epoch', async 
   const before = new EmbeddedEventQueue();
   await before.open(folder);
   new EventRecorder({ covers, queue: before }).message('room', messageOf('"room":"room"'));
-  const fence = await take(before, LANE);
-  await before.commit(LANE, fence, { ...NOTHING, set: new Map([['a', '1']]) });
+  const fence = await take(before, PARTITION);
+  await before.commit(PARTITION, fence, { ...NOTHING, set: new Map([['a', '1']]) });
   await before.save(folder);
   const after = new EmbeddedEventQueue();
   await after.open(folder);
@@ -621,14 +631,14 @@ test('embedded: a queue that was saved is continued, with another epoch', async 
     'room',
     messageOf('"room":"room"'),
   );
-  const events = (await after.read(LANE, null, 10)).map(eventOf);
+  const events = (await after.read(PARTITION, null, 10)).map(eventOf);
   assert.deepEqual(
     events.map(({ seq }) => seq),
     [1, 1],
   );
   assert.notEqual(events[1].epoch, events[0].epoch);
-  assert.deepEqual(await after.load(LANE), new Map([['a', '1']]));
-  assert.equal((await after.lost(LANE)).count, 0);
+  assert.deepEqual(await after.load(PARTITION), new Map([['a', '1']]));
+  assert.equal((await after.lost(PARTITION)).count, 0);
   assert.deepEqual(await readdir(folder), ['webhooks.json']);
 });
 
@@ -658,13 +668,14 @@ test('embedded: a hold goes on after a restart, until the same time', async (t) 
   assert.ok((await held(-3_600_000)) <= 60_000, 'a clock that was set back');
 });
 
-test('embedded: after a server was killed, a loss is reported in each lane', async (t) => {
+test('embedded: after a server was killed, a loss is reported in each partition', async (t) => {
   const folder = temporaryFolder(t);
   const killed = new EmbeddedEventQueue();
   await killed.open(folder);
   const next = new EmbeddedEventQueue();
   await next.open(folder);
-  for (let lane = 0; lane < PARTITIONS; lane++) assert.equal((await next.lost(lane)).count, 1);
+  for (let partition = 0; partition < PARTITIONS; partition++)
+    assert.equal((await next.lost(partition)).count, 1);
   await next.save(folder);
   const text = await readFile(join(folder, 'webhooks.json'), 'utf8');
   await writeFile(join(folder, 'webhooks.json'), text.slice(0, -20));

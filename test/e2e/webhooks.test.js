@@ -16,7 +16,7 @@ import { apiOf, newSecret } from '../helpers/api.js';
 import { withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
 import { openConsole, seriousFaults } from '../helpers/console-page.js';
-import { knowLanes } from '../helpers/known-lanes.js';
+import { knowLanes } from '../helpers/known-partitions.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
@@ -433,5 +433,5 @@ test('without endpoints there is no courier, and the console says so', OPTIONS, 
   assert.equal(server.courierPid(), null);
   const url = `http://127.0.0.1:${server.metricsPort}/console/api/webhooks`;
   const answer = await (await fetch(url, { headers: { 'X-Fanfare-Console': '1' } })).json();
-  assert.deepEqual(answer, { isConfigured: false, endpoints: null, lanes: 0 });
+  assert.deepEqual(answer, { isConfigured: false, endpoints: null, partitions: 0 });
 });

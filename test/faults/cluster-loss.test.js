@@ -3,11 +3,11 @@
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
 import { PARTITIONS, partitionOf } from '../../src/webhooks/queue.js';
-import { Fleet, settingsOf, TIMES } from '../contract/edge-fleet.js';
+import { Fleet, settingsOf, TIMES } from '../contract/transition-fleet.js';
 import { startCluster } from '../helpers/redis-cluster.js';
 import { until } from '../helpers/redis-sentinel.js';
 
-/** @typedef {import('../contract/edge-fleet.js').Worker} Worker */
+/** @typedef {import('../contract/transition-fleet.js').Worker} Worker */
 /** @typedef {import('../harness/redis.js').RedisServer} RedisServer */
 
 const TIMEOUT_MS = 60_000;
@@ -30,7 +30,7 @@ function fleetOf(t, wanted = {}) {
 }
 
 /**
- * The primary of the sessions, and another one with a room in it, whose lane is on a third.
+ * The primary of the sessions, and another one with a room in it, whose partition is on a third.
  * @param {string} name
  */
 function placesOf(name) {
@@ -38,8 +38,8 @@ function placesOf(name) {
   const rooms = /** @type {RedisServer} */ (cluster.primaries.find((one) => one !== sessions));
   for (let i = 0; ; i++) {
     const room = cluster.roomIn(rooms, `${name}-${i}`);
-    const lane = cluster.primaryOf(`lane-${partitionOf(room)}`);
-    if (lane !== rooms && lane !== sessions) return { sessions, rooms, room };
+    const partition = cluster.primaryOf(`lane-${partitionOf(room)}`);
+    if (partition !== rooms && partition !== sessions) return { sessions, rooms, room };
   }
 }
 
@@ -57,19 +57,19 @@ async function survive(workers, outage) {
   await until(async () => workers.every(({ broker }) => broker.state === 'up'));
 }
 
-test('a user whose leave the primary of the room has lost leaves again, and the room has edges', {
+test('a user whose leave the primary of the room has lost leaves again, and the room has reporter', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const fleet = fleetOf(t);
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
   const { rooms, room } = placesOf('lost-leave');
-  a.edges.count(room, 1);
+  a.reporter.count(room, 1);
   a.join(room, 'ann');
   await fleet.reached(2);
   const saved = await cluster.save(rooms);
   a.leave(room, 'ann');
-  a.edges.count(room, 0);
+  a.reporter.count(room, 0);
   assert.deepEqual((await fleet.recorded(4)).slice(2).sort(), [
     `member.left ${room} ann`,
     `room.vacated ${room}`,
@@ -80,9 +80,9 @@ test('a user whose leave the primary of the room has lost leaves again, and the 
     `member.left ${room} ann`,
     `room.vacated ${room}`,
   ]);
-  b.edges.count(room, 1);
+  b.reporter.count(room, 1);
   await fleet.reached(7);
-  b.edges.count(room, 0);
+  b.reporter.count(room, 0);
   assert.deepEqual((await fleet.recorded(8)).slice(6), [
     `room.occupied ${room}`,
     `room.vacated ${room}`,
@@ -100,7 +100,7 @@ test('users of a dead worker leave although the primary of the sessions has lost
   const { sessions, room } = placesOf('lost-list');
   await until(async () => (await countOf(a, room)) === 0 && (await countOf(b, room)) === 0);
   const saved = await cluster.save(sessions);
-  a.edges.count(room, 1);
+  a.reporter.count(room, 1);
   a.join(room, 'ann');
   await fleet.reached(2);
   // The machine ends as a whole, at the moment of the loss.
@@ -114,18 +114,21 @@ test('users of a dead worker leave although the primary of the sessions has lost
   ]);
 });
 
-test('a loss on a primary without the lane of its rooms counts in their lane; the first start does not', {
+test('a loss on a primary without the partition of its rooms counts in their partition; the first start does not', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const fleet = fleetOf(t);
   const worker = await (await fleet.server())();
-  const { rooms, room } = placesOf('lost-edge');
-  worker.edges.count(room, 1);
+  const { rooms, room } = placesOf('lost-transition');
+  worker.reporter.count(room, 1);
   await fleet.reached(1);
-  /** By lane; none while a primary is down. @returns {Promise<number[]>} */
+  /** By partition; none while a primary is down. @returns {Promise<number[]>} */
   const lost = () =>
     Promise.all(
-      Array.from({ length: PARTITIONS }, async (_, lane) => (await fleet.queue.lost(lane)).count),
+      Array.from(
+        { length: PARTITIONS },
+        async (_, partition) => (await fleet.queue.lost(partition)).count,
+      ),
     ).catch(() => []);
   const visited = async () => {
     const all = await cluster
@@ -139,7 +142,7 @@ test('a loss on a primary without the lane of its rooms counts in their lane; th
   await new Promise((resolve) => setTimeout(resolve, 2100));
   await rooms.kill();
   await until(async () => worker.broker.state === 'degraded');
-  worker.edges.count(room, 0);
+  worker.reporter.count(room, 0);
   await rooms.restart();
   await until(async () => (await lost()).filter((count) => count > 0).length === PARTITIONS);
 });

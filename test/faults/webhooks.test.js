@@ -1,5 +1,5 @@
 // webhooks.test.js: processes that record and send webhooks are killed, suspended and replaced, and
-// Redis fails over, while the receiver fails a third of its requests. Every edge arrives, and the
+// Redis fails over, while the receiver fails a third of its requests. Every transition arrives, and the
 // receiver ends with the true state.
 //
 // Each test ends with the same checks (`settled`): the model of the receiver is what the HTTP API
@@ -17,7 +17,7 @@ import { pause } from '../harness/run.js';
 import { childrenOf, scrape, startServer, until } from '../harness/server.js';
 import { each, openMany, WsClient } from '../harness/ws-client.js';
 import { newSecret } from '../helpers/api.js';
-import { knowLanes } from '../helpers/known-lanes.js';
+import { knowLanes } from '../helpers/known-partitions.js';
 import { startCluster } from '../helpers/redis-cluster.js';
 import { startSentinels } from '../helpers/redis-sentinel.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
@@ -242,7 +242,7 @@ for (const backend of /** @type {const} */ (['redis', 'cluster']))
     OPTIONS,
     async (t) => {
       const scene = await setScene(t, await startBackend(t, backend));
-      // The first courier owns the lanes.
+      // The first courier owns the partitions.
       const a = await scene.startServer();
       const b = await scene.startServer();
       await scene.enter(b, 60, inRooms('b', 6));
@@ -317,7 +317,7 @@ function isAlive(pid) {
 
 for (const backend of /** @type {const} */ (['redis', 'cluster', 'embedded']))
   test(
-    `${backend}: couriers are killed again and again: every edge arrives`,
+    `${backend}: couriers are killed again and again: every transition arrives`,
     OPTIONS,
     async (t) => {
       const scene = await setScene(t, await startBackend(t, backend));
@@ -337,7 +337,7 @@ for (const backend of /** @type {const} */ (['redis', 'cluster', 'embedded']))
     },
   );
 
-test('Redis fails over between the edges and their sending', OPTIONS, async (t) => {
+test('Redis fails over between the transitions and their sending', OPTIONS, async (t) => {
   const { primary, replica, sentinels } = await startSentinels(t);
   const env = {
     REDIS_SENTINELS: sentinels.map(({ port }) => `127.0.0.1:${port}`).join(','),
@@ -369,7 +369,7 @@ async function lagOf(primary) {
 }
 
 test(
-  'the owner of the lanes is suspended: another takes them, and its late commits change nothing',
+  'the owner of the partitions is suspended: another takes them, and its late commits change nothing',
   OPTIONS,
   async (t) => {
     const redis = await startRedis(t);
@@ -398,7 +398,7 @@ test(
     const ofX = () => scene.receiver.attempts.filter(({ data }) => data.user === 'x');
     await until(() => ofX().length === 2, 30_000, 'another owner');
     process.kill(owner, 'SIGCONT');
-    await a.line(({ msg }) => /lost a lane/.test(msg));
+    await a.line(({ msg }) => /lost a partition/.test(msg));
     await pause(1000); // its late commits
     const waiting = await pendingIn(redis);
     assert.ok(
@@ -439,7 +439,7 @@ for (const backend of /** @type {const} */ (['redis', 'cluster']))
       a.kill('SIGTERM');
       const onB = await comeBack(clients);
       await a.exited;
-      // A reload of that one, which has all lanes now.
+      // A reload of that one, which has all partitions now.
       b.kill('SIGHUP');
       const after = await comeBack(onB);
       await b.line(({ msg }) => msg === 'reload complete', 60_000);

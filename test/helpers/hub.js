@@ -53,7 +53,7 @@ export function confirmAtOnce(hub) {
  * @param {() => number} [parts.clock]
  * @param {number} [parts.budgetBytes] unsent bytes of the worker
  * @param {number} [parts.maxBufferBytes]
- * @param {import('../../src/hub/hub.js').Occupancy|null} [parts.edges]
+ * @param {import('../../src/hub/hub.js').Occupancy|null} [parts.reporter]
  * @param
  *   {{debug(fields: object, text: string): void, warn(fields: object, text: string): void, error(fields: object, text: string): void}}
  *   [parts.log]
@@ -72,7 +72,7 @@ export function buildHub({
   clock,
   budgetBytes = 1e9,
   maxBufferBytes,
-  edges = null,
+  reporter = null,
   log = silent,
 }) {
   const counters = createCounters();
@@ -110,7 +110,16 @@ export function buildHub({
   }
   const tracker =
     presence === undefined ? NO_PRESENCE : new PresenceTracker({ presence, covers, counters });
-  const hub = new Hub({ broker, outbox, slowConsumers, scheduler, tracker, edges, counters, log });
+  const hub = new Hub({
+    broker,
+    outbox,
+    slowConsumers,
+    scheduler,
+    tracker,
+    reporter,
+    counters,
+    log,
+  });
   const add = hub.add.bind(hub);
   hub.add = (connection) => {
     if (connection.transport instanceof FakeTransport)

@@ -46,7 +46,7 @@ export async function startWorker(t, env) {
     publish: (room, { payload }) => void recorded.push({ room, payload }),
   };
   const backend = /** @type {any} */ ({
-    ...{ ...memory, addresses: places, edges: null, occupancy: null },
+    ...{ ...memory, addresses: places, reporter: null, occupancy: null },
     open: async () => {},
     close: () => memory.close(),
   });

@@ -298,7 +298,7 @@ test('with hooks that name no users, one who has signed in through another door 
   const log = /** @type {any} */ ({ warn() {} });
   const basics = createBasics({ config, log, phase: new Phase(), slot: 0 });
   const hub = { remove: (/** @type {Connection} */ connection) => connection.markClosed() };
-  const delivery = /** @type {any} */ ({ hub, backend: { addresses: {}, edges: null } });
+  const delivery = /** @type {any} */ ({ hub, backend: { addresses: {}, reporter: null } });
   const { entrance, sessions, userSessions } = await createEntry(basics, delivery);
   assert.equal(sessions, null);
   const connection = new Connection(new FakeTransport(), '192.0.2.1');

@@ -47,7 +47,7 @@ function build(env = {}) {
   broker.onPublication = (...args) => parts.hub.broadcast(...args);
   const services = /** @type {any} */ ({
     ...parts,
-    ...{ config, admitMessage, charge, hooks: null, entrance: null, edges: null },
+    ...{ config, admitMessage, charge, hooks: null, entrance: null, reporter: null },
     sessions: { end() {}, isRevoked: () => false },
   });
   return { ...parts, services, broker, paid, limits };

@@ -20,7 +20,7 @@ const OUTPUT = `Node v26.10.0, FANFARE_FAST_PATHS=off: unit contract
 
 ✖ failing tests:
 
-test at test/contract/webhook-edges.test.js:281:5
+test at test/contract/webhook-transitions.test.js:281:5
 ✖ redis cluster: rooms are listed (in pages) (370.951629ms)
   Error [BrokerError]: cannot read the rooms
       at #page (file:///tmp/fanfare/src/backend/redis/room-index.js:172:13) {
@@ -43,7 +43,7 @@ slowest files: unit/types 148.7 s
 `;
 
 const LISTED = {
-  file: 'contract/webhook-edges',
+  file: 'contract/webhook-transitions',
   name: 'redis cluster: rooms are listed (in pages)',
   reason: 'Error [BrokerError]: cannot read the rooms',
 };

@@ -8,7 +8,7 @@ import { MemoryQueue } from '../helpers/memory-queue.js';
 
 /** @typedef {import('../../src/webhooks/request.js').Result} Result */
 
-test('an edge is sent after the grace, with its sequence and the time of its event', async (t) => {
+test('a transition is sent after the grace, with its sequence and the time of its event', async (t) => {
   const { queue, requests, advance } = courier(t);
   await advance(1000);
   queue.record({ ...joined('u1'), info: { name: 'Ann' }, count: 1 });
@@ -32,7 +32,7 @@ test('an edge is sent after the grace, with its sequence and the time of its eve
   assert.equal(queue.pending, 0);
 });
 
-test('an edge and its opposite within the grace cancel each other', async (t) => {
+test('a transition and its opposite within the grace cancel each other', async (t) => {
   const { queue, advance, seen, endpoint } = courier(t);
   for (let i = 0; i < 3; i++) {
     queue.record(left('u1'));
@@ -46,7 +46,7 @@ test('an edge and its opposite within the grace cancel each other', async (t) =>
   assert.equal(endpoint.cancelled, 3);
 });
 
-test('of the edges while an endpoint is down, the net effect of each user arrives', async (t) => {
+test('of the transitions while an endpoint is down, the net effect of each user arrives', async (t) => {
   let isDown = true;
   const { queue, advance, seen, endpoint } = courier(t, { answer: () => (isDown ? BUSY : OK) });
   queue.record(joined('u0'));
@@ -68,7 +68,7 @@ test('of the edges while an endpoint is down, the net effect of each user arrive
   assert.equal(last.get('u9'), 'left');
 });
 
-test('after an attempt without an answer, no edge is cancelled or replaced by an older one', async (t) => {
+test('after an attempt without an answer, no transition is cancelled or replaced by an older one', async (t) => {
   let isDown = true;
   /** @type {string[]} */
   const heard = [];
@@ -104,7 +104,7 @@ test('what an endpoint may have heard is not cancelled', async (t) => {
   assert.deepEqual(seen(), ['joined u1', 'left u1']);
 });
 
-test('an edge during the request of its opposite is cancelled by the next one only if the request arrives', async (t) => {
+test('a transition during the request of its opposite is cancelled by the next one only if the request arrives', async (t) => {
   /** @type {(result: Result) => void} */
   let end = () => {};
   const first = new Promise((resolve) => {
@@ -124,7 +124,7 @@ test('an edge during the request of its opposite is cancelled by the next one on
   assert.deepEqual(seen(), ['joined u1'], 'left and joined cancel each other');
 });
 
-test('an edge that replaces the one under way waits for its answer', async (t) => {
+test('a transition that replaces the one under way waits for its answer', async (t) => {
   /** @type {(result: Result) => void} */
   let end = () => {};
   const first = new Promise((resolve) => {
@@ -144,7 +144,7 @@ test('an edge that replaces the one under way waits for its answer', async (t) =
   assert.deepEqual(seen(), ['joined u1', 'left u1', 'joined u2']);
 });
 
-test('an edge that waits while the endpoint reads the state again is not cancelled', async (t) => {
+test('a transition that waits while the endpoint reads the state again is not cancelled', async (t) => {
   const { queue, advance, seen } = courier(t, { endpoint: { graceMs: 10_000 } });
   queue.record(joined('u1'));
   queue.record(joined('u2'));
@@ -165,7 +165,7 @@ test('an edge that waits while the endpoint reads the state again is not cancell
   queue.record(left('u1'));
   queue.record(joined('u1'));
   await advance(12_000);
-  assert.equal(seen().length, 5, 'later edges cancel each other again');
+  assert.equal(seen().length, 5, 'later transitions cancel each other again');
 });
 
 test('a queue that is new, or has lost everything, gives one gap without a number, before all else', async (t) => {

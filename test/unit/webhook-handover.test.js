@@ -180,7 +180,7 @@ test('while a worker drains, those who left wait for their return, on every serv
 });
 
 for (const seed of [1, 2, 3, 4])
-  test(`after random edges, lost answers and dead couriers, the receiver is right (seed ${seed})`, async (t) => {
+  test(`after random transitions, lost answers and dead couriers, the receiver is right (seed ${seed})`, async (t) => {
     let state = seed;
     // Numerical Recipes: enough for a test, and the same in each run.
     const random = () => {
@@ -222,7 +222,7 @@ for (const seed of [1, 2, 3, 4])
     assert.equal(queue.pending, 0);
   });
 
-test('a courier that starts during a drain knows of it, and gives stored edges their grace', async (t) => {
+test('a courier that starts during a drain knows of it, and gives stored transitions their grace', async (t) => {
   const first = courier(t);
   const { queue } = first;
   queue.record(left('u1'));

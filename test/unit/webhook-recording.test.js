@@ -1,5 +1,5 @@
 // webhook-recording.test.js: a worker's reports for webhooks, and that they cost nothing without
-// endpoints. contract/webhook-edges tests the backends' part.
+// endpoints. contract/webhook-transitions tests the backends' part.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -8,8 +8,8 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Sessions } from '../../src/auth/sessions.js';
-import { Edges } from '../../src/backend/edges.js';
-import { RedisEdges } from '../../src/backend/redis/edges.js';
+import { RedisEventStore } from '../../src/backend/redis/event-store.js';
+import { WebhookReporter } from '../../src/backend/webhook-reporter.js';
 import { Connection } from '../../src/hub/connection.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { Publisher } from '../../src/operations/publisher.js';
@@ -43,14 +43,14 @@ test('without endpoints, nothing that records is loaded', () => {
   for (const path of ['backend/redis/presence.js', 'operations/publisher.js', 'worker/entry.js'])
     assert.ok(loaded.has(path), path);
   for (const path of [
-    'backend/edges.js',
+    'backend/webhook-reporter.js',
     'backend/occupancy.js',
     'backend/redis/room-index.js',
-    'backend/redis/edges.js',
+    'backend/redis/event-store.js',
     'backend/redis/recording.js',
     'backend/redis/occupancy-store.js',
     'backend/redis/event-queue.js',
-    'backend/embedded/edges.js',
+    'backend/embedded/event-store.js',
     'backend/embedded/event-recorder.js',
     'backend/embedded/event-queue.js',
   ])
@@ -62,7 +62,7 @@ function build({ subscribe = () => Promise.resolve() } = {}) {
   /** @type {string[]} */
   const told = [];
   let latest = 0;
-  const edges = {
+  const reporter = {
     /** @param {string} room @param {number} connections */
     count(room, connections) {
       if (connections > 0 !== latest > 0 || connections < 0) told.push(`${room} ${connections}`);
@@ -73,7 +73,7 @@ function build({ subscribe = () => Promise.resolve() } = {}) {
   const broker = Object.assign(new StreamBroker(), { subscribe });
   const historyOf = (/** @type {string} */ room) =>
     room.startsWith('h') ? { size: 1, ttlMs: 1000 } : null;
-  const { hub } = buildHub({ config: configOf({}), broker, historyOf, edges });
+  const { hub } = buildHub({ config: configOf({}), broker, historyOf, reporter });
   const connect = () => {
     const connection = new Connection(new FakeTransport(), '127.0.0.1');
     hub.add(connection);
@@ -140,7 +140,7 @@ test('a count is reported 200 ms after its first change, and falls to 0 before t
   t.mock.timers.enable({ apis: ['setTimeout'] });
   /** @type {string[]} */
   const told = [];
-  const edges = new Edges({
+  const reporter = new WebhookReporter({
     store: {
       start: async () => {},
       close: async () => {},
@@ -156,20 +156,20 @@ test('a count is reported 200 ms after its first change, and falls to 0 before t
     counts: (room) => room === '~7:a',
     lingerMs: 600_000,
   });
-  for (const count of [1, 2, 3]) edges.count('~7:a', count);
-  edges.count('~7:b', 1);
+  for (const count of [1, 2, 3]) reporter.count('~7:a', count);
+  reporter.count('~7:b', 1);
   t.mock.timers.tick(199);
   assert.deepEqual(told.splice(0), ['+~7:a']);
   t.mock.timers.tick(1);
   assert.deepEqual(told.splice(0), ['~7:a 3']);
-  edges.count('~7:a', 0);
-  edges.count('~7:a', 0);
+  reporter.count('~7:a', 0);
+  reporter.count('~7:a', 0);
   t.mock.timers.tick(200);
   assert.deepEqual(told.splice(0), ['~7:a 0'], 'it lingers, without connections');
-  edges.count('~7:a', 0);
+  reporter.count('~7:a', 0);
   t.mock.timers.tick(200);
   assert.deepEqual(told.splice(0), []);
-  edges.count('~7:a', 1);
+  reporter.count('~7:a', 1);
   t.mock.timers.tick(200);
   assert.deepEqual(told.splice(0), ['~7:a 1'], 'it had not been left');
 });
@@ -181,7 +181,7 @@ test('a user is connected from the first session to the last one', () => {
     revocations: { isRevoked: () => false },
     counters: createCounters().auth,
     closeAll() {},
-    edges: {
+    reporter: {
       connect: (user) => void told.push(`+${user}`),
       disconnect: (user) => void told.push(`-${user}`),
     },
@@ -251,7 +251,7 @@ test('a message is reported when the broker has accepted it, in the rooms that a
   ]);
 });
 
-/** Edges over a Redis that answers when the test lets it. */
+/** WebhookReporter over a Redis that answers when the test lets it. */
 function heldEdges() {
   /** @type {string[]} */
   const recorded = [];
@@ -275,13 +275,13 @@ function heldEdges() {
   };
   const log = { info() {}, warn() {} };
   const connection = { describe: String, redis: { defineCommand() {} } };
-  const edges = new RedisEdges(
+  const reporter = new RedisEventStore(
     /** @type {any} */ ({ recording, announce: null, connection, prefix: '', workerId: '', log }),
   );
-  Object.assign(edges, { occupancy: { close() {} }, rooms: { close() {} } });
+  Object.assign(reporter, { occupancy: { close() {} }, rooms: { close() {} } });
   const publish = (/** @type {string} */ room) =>
-    edges.publish(room, /** @type {any} */ ({ fields: '' }));
-  return { edges, recorded, held, publish };
+    reporter.publish(room, /** @type {any} */ ({ fields: '' }));
+  return { reporter, recorded, held, publish };
 }
 
 test('a message that comes while lost ones are counted is recorded without another', async () => {
@@ -298,12 +298,12 @@ test('a message that comes while lost ones are counted is recorded without anoth
 });
 
 test('a worker that ends has recorded its messages, also those behind others', async () => {
-  const { edges, recorded, held, publish } = heldEdges();
+  const { reporter, recorded, held, publish } = heldEdges();
   publish('a');
   await turn();
   publish('b');
   let isClosed = false;
-  const closed = edges.close().then(() => {
+  const closed = reporter.close().then(() => {
     isClosed = true;
   });
   await turn();

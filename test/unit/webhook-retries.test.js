@@ -50,7 +50,7 @@ test('beside a poison event sequences ascend; it comes later with its own, and t
   queue.record(joined('u5'));
   await advance(10_000);
   assert.equal(seen().at(-1), 'joined u5');
-  assert.ok(!seen().includes('left poison'), 'it waits for the answer to the edge before it');
+  assert.ok(!seen().includes('left poison'), 'it waits for the answer to the transition before it');
   isPoison = false;
   end(OK);
   await advance(10_000);

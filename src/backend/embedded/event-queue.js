@@ -1,4 +1,4 @@
-// event-queue.js: the lanes of recorded events in the memory of the primary, and their file.
+// event-queue.js: the partitions of recorded events in the memory of the primary, and their file.
 //
 // When the server stops, it writes the queue to FANFARE_STATE_DIR for the next server. While it
 // runs, the file says so. A server that finds such a file knows that the former one was killed and
@@ -10,12 +10,12 @@ import { LEASE_MS, PARTITIONS, partitionOf } from '../../webhooks/queue.js';
 import { replaceFile } from './replace-file.js';
 
 const NAME = 'webhooks.json';
-/** Uncommitted events of a lane. Above either bound, the oldest are dropped and counted. */
+/** Uncommitted events of a partition. Above either bound, the oldest are dropped and counted. */
 const MAX_ENTRIES = 10_000;
 const MAX_LENGTH = 8 * 1024 * 1024;
 /**
- * While a lane has this many entries, or half of MAX_LENGTH, messages are recorded without their
- * payload. The other half is for edges.
+ * While a partition has this many entries, or half of MAX_LENGTH, messages are recorded without
+ * their payload. The other half is for transitions.
  */
 const MAX_PAYLOADS = 1000;
 /** By type: the field that `bytes` replaces. */
@@ -27,7 +27,7 @@ const MAX_FILE_BYTES = 512 * 1024 * 1024;
 
 /** @import { Change, Entry, EventQueue } from '../../webhooks/queue.js' */
 
-class Lane {
+class Partition {
   constructor() {
     /** @type {Entry[]} */
     this.entries = [];
@@ -60,16 +60,16 @@ class Lane {
 
 /** @implements {EventQueue} */
 export class EmbeddedEventQueue {
-  #lanes = Array.from({ length: PARTITIONS }, () => new Lane());
-  /** The number of the latest entry, over all lanes. */
+  #partitions = Array.from({ length: PARTITIONS }, () => new Partition());
+  /** The number of the latest entry, over all partitions. */
   #entries = 0;
   #fences = 0;
   #leavesPausedUntilMs = 0;
   #uncertainUntilMs = 0;
 
   /**
-   * @param {object} [options] for tests @param {number} [options.maxEntries] of a lane
-   * @param {number} [options.maxLength] characters of a lane's entries
+   * @param {object} [options] for tests @param {number} [options.maxEntries] of a partition
+   * @param {number} [options.maxLength] characters of a partition's entries
    * @param {() => number} [options.nowMs] of a clock that never goes back
    */
   constructor({ maxEntries = MAX_ENTRIES, maxLength = MAX_LENGTH, nowMs } = {}) {
@@ -80,24 +80,27 @@ export class EmbeddedEventQueue {
 
   /** @param {string} key of the event's sequence @param {string} body JSON */
   append(key, body) {
-    const lane = this.#lanes[partitionOf(key)];
-    const isFull = lane.size >= MAX_PAYLOADS || 2 * lane.length >= this.maxLength;
-    this.#push(lane, isFull ? withoutPayload(body) : body);
-    while (lane.size > this.maxEntries || (lane.length > this.maxLength && lane.size > 1)) {
-      lane.shift();
-      lane.lost++;
+    const partition = this.#partitions[partitionOf(key)];
+    const isFull = partition.size >= MAX_PAYLOADS || 2 * partition.length >= this.maxLength;
+    this.#push(partition, isFull ? withoutPayload(body) : body);
+    while (
+      partition.size > this.maxEntries ||
+      (partition.length > this.maxLength && partition.size > 1)
+    ) {
+      partition.shift();
+      partition.lost++;
     }
   }
 
-  /** @param {Lane} lane @param {string} body */
-  #push(lane, body) {
-    lane.entries.push({ id: String(++this.#entries), body });
-    lane.length += body.length;
+  /** @param {Partition} partition @param {string} body */
+  #push(partition, body) {
+    partition.entries.push({ id: String(++this.#entries), body });
+    partition.length += body.length;
   }
 
-  /** @param {number} lane @returns {Promise<number|null>} */
-  async acquire(lane) {
-    const one = this.#lanes[lane];
+  /** @param {number} partition @returns {Promise<number|null>} */
+  async acquire(partition) {
+    const one = this.#partitions[partition];
     const nowMs = this.nowMs();
     if (one.owner !== 0 && one.leaseEndMs > nowMs) return null;
     one.owner = ++this.#fences;
@@ -105,33 +108,33 @@ export class EmbeddedEventQueue {
     return one.owner;
   }
 
-  /** @param {number} lane @param {number} fence */
-  async renew(lane, fence) {
-    const one = this.#lanes[lane];
+  /** @param {number} partition @param {number} fence */
+  async renew(partition, fence) {
+    const one = this.#partitions[partition];
     if (!this.#owns(one, fence)) return false;
     one.leaseEndMs = this.nowMs() + LEASE_MS;
     return true;
   }
 
-  /** @param {number} lane @param {number} fence */
-  async release(lane, fence) {
-    const one = this.#lanes[lane];
+  /** @param {number} partition @param {number} fence */
+  async release(partition, fence) {
+    const one = this.#partitions[partition];
     if (one.owner === fence) one.owner = 0;
   }
 
-  /** @param {Lane} lane @param {number} fence */
-  #owns(lane, fence) {
-    return lane.owner === fence && lane.leaseEndMs > this.nowMs();
+  /** @param {Partition} partition @param {number} fence */
+  #owns(partition, fence) {
+    return partition.owner === fence && partition.leaseEndMs > this.nowMs();
   }
 
-  /** @param {number} lane */
-  async load(lane) {
-    return new Map(this.#lanes[lane].pending);
+  /** @param {number} partition */
+  async load(partition) {
+    return new Map(this.#partitions[partition].pending);
   }
 
-  /** @param {number} lane @param {string|null} afterId @param {number} limit */
-  async read(lane, afterId, limit) {
-    const { entries, first } = this.#lanes[lane];
+  /** @param {number} partition @param {string|null} afterId @param {number} limit */
+  async read(partition, afterId, limit) {
+    const { entries, first } = this.#partitions[partition];
     let at = first;
     if (afterId !== null) {
       const after = Number(afterId);
@@ -145,9 +148,9 @@ export class EmbeddedEventQueue {
     return entries.slice(at, at + limit);
   }
 
-  /** @param {number} lane @param {number} fence @param {Change} change */
-  async commit(lane, fence, { set, remove, upTo, announced = null }) {
-    const one = this.#lanes[lane];
+  /** @param {number} partition @param {number} fence @param {Change} change */
+  async commit(partition, fence, { set, remove, upTo, announced = null }) {
+    const one = this.#partitions[partition];
     if (!this.#owns(one, fence)) return false;
     if (announced !== null) one.announced = announced;
     const { pending } = one;
@@ -164,18 +167,18 @@ export class EmbeddedEventQueue {
     return true;
   }
 
-  /** @param {number} lane */
-  async lost(lane) {
-    const { lost, announced } = this.#lanes[lane];
+  /** @param {number} partition */
+  async lost(partition) {
+    const { lost, announced } = this.#partitions[partition];
     return { count: lost - announced, upTo: lost };
   }
 
   async size() {
     const size = { entries: 0, pending: 0, bytes: 0 };
-    for (const lane of this.#lanes) {
-      size.entries += lane.size;
-      size.pending += lane.pending.size;
-      size.bytes += lane.length + lane.pendingLength;
+    for (const partition of this.#partitions) {
+      size.entries += partition.size;
+      size.pending += partition.pending.size;
+      size.bytes += partition.length + partition.pendingLength;
     }
     return size;
   }
@@ -213,15 +216,15 @@ export class EmbeddedEventQueue {
     const { heldUntil = 0, heldMs = 0 } = saved;
     await this.pauseLeaves(Math.min(heldUntil - Date.now(), heldMs)); // the clock may have been set
     // How many events are missing is not known.
-    if (!saved.isClosed) for (const lane of this.#lanes) lane.lost++;
+    if (!saved.isClosed) for (const partition of this.#partitions) partition.lost++;
     for (const [number, { bodies, pending, lost }] of saved.lanes.entries()) {
-      const lane = this.#lanes[number];
-      for (const body of bodies) this.#push(lane, body);
+      const partition = this.#partitions[number];
+      for (const body of bodies) this.#push(partition, body);
       for (const [field, json] of pending) {
-        lane.pending.set(field, json);
-        lane.pendingLength += json.length;
+        partition.pending.set(field, json);
+        partition.pendingLength += json.length;
       }
-      lane.lost += lost;
+      partition.lost += lost;
     }
   }
 
@@ -232,7 +235,7 @@ export class EmbeddedEventQueue {
       isClosed: true,
       heldUntil: Date.now() + leavesMs,
       heldMs: leavesMs,
-      lanes: this.#lanes.map(({ entries, first, pending, lost, announced }) => ({
+      lanes: this.#partitions.map(({ entries, first, pending, lost, announced }) => ({
         bodies: entries.slice(first).map(({ body }) => body),
         pending: [...pending],
         lost: lost - announced,

@@ -1,9 +1,9 @@
 // event-recorder.js: records events for webhooks in the primary, as record.lua does in Redis.
 //
-// The relay calls it at each edge, so exactly the edges that happened are recorded. Users and
-// members are JSON, as hub/room-users.js writes them.
+// The relay calls it at each transition, so exactly the transitions that happened are recorded.
+// Users and members are JSON, as hub/room-users.js writes them.
 
-import { edgesOf, keyOfTag } from '../edges.js';
+import { keyOfTag, transitionsOf } from '../webhook-reporter.js';
 import { EmbeddedEventQueue } from './event-queue.js';
 
 /** A room whose sequence was forgotten begins a new one with another epoch. */
@@ -24,7 +24,8 @@ export class EventRecorder {
   #epoch = 0;
 
   /**
-   * @param {object} parts @param {import('../edges.js').Covers} parts.covers may change at a reload
+   * @param {object} parts @param {import('../webhook-reporter.js').Covers} parts.covers may change
+   *   at a reload
    * @param {Pick<import('./event-queue.js').EmbeddedEventQueue, 'append'>} parts.queue
    * @param {() => number} [parts.now] ms since 1970
    */
@@ -47,9 +48,12 @@ export class EventRecorder {
     this.#record(room, type, `"room":"${room}",${who},"count":${count}`);
   }
 
-  /** The first or last connection of a room or user. @param {'join'|'leave'} event @param {string} tag */
-  edge(event, tag) {
-    const [first, last, fields] = edgesOf(tag, this.covers);
+  /**
+   * The first or last connection of a room or user.
+   * @param {'join'|'leave'} event @param {string} tag
+   */
+  transition(event, tag) {
+    const [first, last, fields] = transitionsOf(tag, this.covers);
     const type = event === 'join' ? first : last;
     if (type !== '') this.#record(tag, type, fields);
     if (event === 'join') return;
@@ -64,7 +68,8 @@ export class EventRecorder {
   }
 
   /**
-   * A client's message, or what a door reports. RecordedMessage in edges.js explains the mark.
+   * A client's message, or what a door reports. RecordedMessage in webhook-reporter.js explains the
+   * mark.
    * @param {string} room
    * @param {{kind: EventType, mark: string, fields: string}} message `fields`: JSON without braces
    */
@@ -105,7 +110,7 @@ export class EventRecorder {
 
 /**
  * A server's queue, which continues where the former server stopped, and its recorder.
- * @param {object} parts @param {import('../edges.js').Covers} parts.covers
+ * @param {object} parts @param {import('../webhook-reporter.js').Covers} parts.covers
  * @param {string} parts.stateDir FANFARE_STATE_DIR; empty: the queue ends with this server
  * @param {{warn(text: string): void, error(fields: object, text: string): void}} parts.log
  */

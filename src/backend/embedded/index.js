@@ -7,7 +7,7 @@ import { RevocationFile } from './revocation-file.js';
 
 /**
  * @param {import('../backend.js').BackendParts} parts
- * @param {{recorder?: typeof import('./edges.js')|null}} [options] `recorder`: null: nothing is
+ * @param {{recorder?: typeof import('./event-store.js')|null}} [options] `recorder`: null: nothing is
  *   recorded for webhooks
  */
 export function createBackend(parts, { recorder = null } = {}) {
@@ -24,7 +24,7 @@ export function createBackend(parts, { recorder = null } = {}) {
   return {
     broker,
     presence,
-    edges: recorder === null ? null : new recorder.EmbeddedEdges(link),
+    eventStore: recorder === null ? null : new recorder.EmbeddedEventStore(link),
     // Beside the relay's socket, the file is removed when the server ends.
     revocations: new RevocationFile(config.stateDir || dirname(link.path), {
       onUnreadable: (lines, path) => {

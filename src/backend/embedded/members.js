@@ -14,13 +14,13 @@ export class Members {
    * @param {(room: string, head: Buffer, member: Buffer) => void} parts.publish an event in two
    *   parts
    * @param {(room: string, event: 'join'|'leave', user: string, member: Buffer, count: number) => void}
-   *   [parts.onEdge] every first join and last leave, with the number of users after it
+   *   [parts.onTransition] every first join and last leave, with the number of users after it
    */
-  constructor({ maxMembers, announcements, publish, onEdge = () => {} }) {
+  constructor({ maxMembers, announcements, publish, onTransition = () => {} }) {
     this.maxMembers = maxMembers;
     this.announcements = announcements;
     this.publish = publish;
-    this.onEdge = onEdge;
+    this.onTransition = onTransition;
     /** @type {EventCounts} */
     this.events = { join: 0, leave: 0, suppressed: 0 };
     /** Users by room. @type {Map<string, Map<string, Present<O>>>} */
@@ -46,7 +46,7 @@ export class Members {
       return;
     }
     users.set(user, { member, owners: new Set([owner]) });
-    this.onEdge(room, 'join', user, member, users.size);
+    this.onTransition(room, 'join', user, member, users.size);
     this.#tell(room, 'join', member, users.size);
   }
 
@@ -91,7 +91,7 @@ export class Members {
     const present = /** @type {Present<O>} */ (users.get(user));
     present.owners.delete(owner);
     if (present.owners.size > 0) return;
-    this.onEdge(room, 'leave', user, present.member, users.size - 1);
+    this.onTransition(room, 'leave', user, present.member, users.size - 1);
     this.#tell(room, 'leave', present.member, users.size);
     users.delete(user);
     if (users.size === 0) this.rooms.delete(room);

@@ -28,18 +28,18 @@ export class Occupancy {
 
   /**
    * @param {object} parts
-   * @param {(event: 'join'|'leave', tag: string) => void} parts.onEdge the first worker has
+   * @param {(event: 'join'|'leave', tag: string) => void} parts.onTransition the first worker has
    *   entered, or the last one has left
    * @param {(tag: string, connections: number) => void} parts.onCount tell the room
    */
-  constructor({ onEdge, onCount }) {
-    this.onEdge = onEdge;
+  constructor({ onTransition, onCount }) {
+    this.onTransition = onTransition;
     this.onCount = onCount;
   }
 
   /**
    * @param {O} owner @param {string} tag @param {number} connections
-   * @param {boolean} isTold The room is told the sum when it changes (edges.js).
+   * @param {boolean} isTold The room is told the sum when it changes (webhook-reporter.js).
    */
   join(owner, tag, connections, isTold) {
     let one = this.#counted.get(tag);
@@ -47,7 +47,7 @@ export class Occupancy {
       const atMs = Number.NEGATIVE_INFINITY;
       one = { counts: new Map(), isTold: false, told: 0, atMs, timer: undefined };
       this.#counted.set(tag, one);
-      this.onEdge('join', tag);
+      this.onTransition('join', tag);
     }
     one.counts.set(owner, connections);
     if (isTold) one.isTold = true;
@@ -61,7 +61,7 @@ export class Occupancy {
     if (one.counts.size > 0) return this.#tell(tag, one);
     clearTimeout(one.timer);
     this.#counted.delete(tag);
-    this.onEdge('leave', tag);
+    this.onTransition('leave', tag);
   }
 
   /** @param {O} owner */

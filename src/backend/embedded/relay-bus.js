@@ -90,11 +90,11 @@ export class RelayBus {
     this.members = new Members({
       ...presence,
       publish: (room, head, member) => this.#event(room, head, member),
-      onEdge: (...edge) => this.recorder?.member(...edge),
+      onTransition: (...transition) => this.recorder?.member(...transition),
     });
     /** The rooms and users with connections on each worker. @type {Occupancy<WorkerLink>} */
     this.occupancy = new Occupancy({
-      onEdge: (event, tag) => this.recorder?.edge(event, tag),
+      onTransition: (event, tag) => this.recorder?.transition(event, tag),
       onCount: (room, connections) => {
         this.#event(room, presence.announcements.count, Buffer.from(String(connections)));
         this.recorder?.count(room, connections);

@@ -86,7 +86,7 @@ export const OP = Object.freeze({
  * dies, another one removes the session's users (`gone`).
  *
  * A user of a room (`enter`) has a member in base64. `occupy` gives the number of connections of a
- * room or user, which webhooks cover (edges.js). The relay answers `who` with MEMBERS,
+ * room or user, which webhooks cover (webhook-reporter.js). The relay answers `who` with MEMBERS,
  * `occupied` with MEMBERS, each `<room> <connections>`, and `read` with a PAGE. It refuses the last
  * two, and answers all others, with a REPLY.
  * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}

@@ -1,15 +1,15 @@
-// event-queue.js: the lanes of recorded events in Redis, for a courier with a connection of its
-// own.
+// event-queue.js: the partitions of recorded events in Redis, for a courier with a connection of
+// its own.
 //
-// A lane's owner holds a lease with a fence (lua/lease.lua), and each change of the lane is one
-// script that checks it (lua/commit.lua). So a courier that was suspended is ignored when it wakes
-// up.
+// A partition's owner holds a lease with a fence (lua/lease.lua), and each change of the partition
+// is one script that checks it (lua/commit.lua). So a courier that was suspended is ignored when it
+// wakes up.
 
 import { LEASE_MS, PARTITIONS } from '../../webhooks/queue.js';
 import { BrokerError } from '../errors.js';
 import { RedisClusterClient } from './cluster-client.js';
 import { RedisConnection } from './connection.js';
-import { LaneKeys } from './lane-keys.js';
+import { PartitionKeys } from './partition-keys.js';
 import { readScript } from './scripts.js';
 
 /** Pending events in one answer. */
@@ -25,8 +25,8 @@ const PAGE_FIELDS = 1000;
  * @property
  *   {(key: string, cursor: string, count: 'COUNT', n: number) => Promise<[string, string[]]>} hscan
  * @property
- *   {(count: 'COUNT', n: number, streams: 'STREAMS', key: string, after: string) => Promise<[string, [string, string[]][]][]|null>}
- *   xread null: no entries
+ *   {(count: 'COUNT', n: number, streams: 'STREAMS', key: string, after: string) =>
+ *   Promise<[string, [string, string[]][]][]|null>} xread null: no entries
  * @property {(key: string) => Promise<number>} xlen
  * @property {(key: string) => Promise<number>} hlen
  * @property {(key: string, field: string) => Promise<string|null>} hget
@@ -45,43 +45,46 @@ const SCRIPTS = {
 class RedisEventQueue {
   /**
    * @param {object} parts
-   * @param {{readonly isWritable: boolean, redis: unknown, describe(error: unknown): string, prove?: () => void}}
-   *   parts.connection
+   * @param {{readonly isWritable: boolean, redis: unknown, describe(error: unknown): string,
+   *   prove?: () => void}} parts.connection
    * @param {string} parts.prefix of keys
    */
   constructor({ connection, prefix }) {
     this.connection = connection;
     this.redis = /** @type {Client} */ (connection.redis);
-    this.keys = new LaneKeys(prefix);
+    this.keys = new PartitionKeys(prefix);
     this.leaseMs = LEASE_MS;
-    /** A lane's mark identifies the data set of Redis. @type {Map<number, string>} */
+    /** A partition's mark identifies the data set of Redis. @type {Map<number, string>} */
     this.marks = new Map();
     for (const [name, script] of Object.entries(SCRIPTS)) this.redis.defineCommand(name, script);
   }
 
-  /** @param {number} lane @returns {Promise<number|null>} */
-  async acquire(lane) {
-    return (await this.#lease(lane, 'acquire', '')) || null;
+  /** @param {number} partition @returns {Promise<number|null>} */
+  async acquire(partition) {
+    return (await this.#lease(partition, 'acquire', '')) || null;
   }
 
-  /** @param {number} lane @param {number} fence @returns {Promise<boolean>} */
-  async renew(lane, fence) {
-    return (await this.#lease(lane, 'renew', fence)) === fence;
+  /** @param {number} partition @param {number} fence @returns {Promise<boolean>} */
+  async renew(partition, fence) {
+    return (await this.#lease(partition, 'renew', fence)) === fence;
   }
 
-  /** @param {number} lane @param {number} fence */
-  async release(lane, fence) {
-    await this.#lease(lane, 'release', fence);
+  /** @param {number} partition @param {number} fence */
+  async release(partition, fence) {
+    await this.#lease(partition, 'release', fence);
   }
 
-  /** @param {number} lane @param {'acquire'|'renew'|'release'} step @param {number|string} fence */
-  async #lease(lane, step, fence) {
-    const known = this.marks.get(lane) ?? '';
-    const first = await this.#firstOf(lane, known);
+  /**
+   * @param {number} partition
+   * @param {'acquire'|'renew'|'release'} step @param {number|string} fence
+   */
+  async #lease(partition, step, fence) {
+    const known = this.marks.get(partition) ?? '';
+    const first = await this.#firstOf(partition, known);
     const [now, mark] = await this.#ask(() =>
       this.redis.webhooksLease(
-        this.keys.ofLane(lane, 'lease'),
-        this.keys.ofLane(lane, 'state'),
+        this.keys.ofPartition(partition, 'lease'),
+        this.keys.ofPartition(partition, 'state'),
         step,
         this.leaseMs,
         fence,
@@ -89,27 +92,27 @@ class RedisEventQueue {
         first,
       ),
     );
-    this.marks.set(lane, mark);
+    this.marks.set(partition, mark);
     return now;
   }
 
   /**
-   * What a lane that this courier does not know yet is compared with.
-   * @param {number} lane @param {string} known its mark, or ''
+   * What a partition that this courier does not know yet is compared with.
+   * @param {number} partition @param {string} known its mark, or ''
    */
-  async #firstOf(lane, known) {
-    if (lane === 0) return 'first';
+  async #firstOf(partition, known) {
+    if (partition === 0) return 'first';
     if (known !== '') return '';
-    const state = this.keys.ofLane(0, 'state');
+    const state = this.keys.ofPartition(0, 'state');
     const mark = await this.#ask(() => this.redis.hget(state, 'mark'));
     return mark?.split(':')[1] ?? '';
   }
 
-  /** @param {number} lane @returns {Promise<Map<string, string>>} */
-  async load(lane) {
+  /** @param {number} partition @returns {Promise<Map<string, string>>} */
+  async load(partition) {
     /** @type {Map<string, string>} */
     const pending = new Map();
-    const key = this.keys.ofLane(lane, 'pending');
+    const key = this.keys.ofPartition(partition, 'pending');
     let cursor = '0';
     do {
       const [next, pairs] = await this.#ask(() =>
@@ -122,9 +125,9 @@ class RedisEventQueue {
   }
 
   /** @type {EventQueue['read']} */
-  async read(lane, afterId, limit) {
+  async read(partition, afterId, limit) {
     // XREAD and not XRANGE, because Redis 6.0 has no exclusive ranges.
-    const stream = this.keys.ofLane(lane, 'stream');
+    const stream = this.keys.ofPartition(partition, 'stream');
     const streams = await this.#ask(() =>
       this.redis.xread('COUNT', limit, 'STREAMS', stream, afterId ?? '0-0'),
     );
@@ -133,14 +136,14 @@ class RedisEventQueue {
   }
 
   /** @type {EventQueue['commit']} */
-  async commit(lane, fence, { set, remove, upTo, announced = null }) {
+  async commit(partition, fence, { set, remove, upTo, announced = null }) {
     const { keys } = this;
     const done = await this.#ask(() =>
       this.redis.webhooksCommit(
-        keys.ofLane(lane, 'lease'),
-        keys.ofLane(lane, 'pending'),
-        keys.ofLane(lane, 'stream'),
-        keys.ofLane(lane, 'state'),
+        keys.ofPartition(partition, 'lease'),
+        keys.ofPartition(partition, 'pending'),
+        keys.ofPartition(partition, 'stream'),
+        keys.ofPartition(partition, 'state'),
         fence,
         upTo ?? '',
         announced ?? '',
@@ -152,9 +155,9 @@ class RedisEventQueue {
     return done === 1;
   }
 
-  /** @param {number} lane @returns {Promise<import('../../webhooks/queue.js').Lost>} */
-  async lost(lane) {
-    const state = this.keys.ofLane(lane, 'state');
+  /** @param {number} partition @returns {Promise<import('../../webhooks/queue.js').Lost>} */
+  async lost(partition) {
+    const state = this.keys.ofPartition(partition, 'state');
     const [lost, announced, unknown] = await this.#ask(() =>
       this.redis.hmget(state, 'lost', 'announced', 'unknown'),
     );
@@ -164,19 +167,19 @@ class RedisEventQueue {
 
   async size() {
     const { redis, keys } = this;
-    const sizeOf = async (/** @type {number} */ lane) => {
-      const stream = keys.ofLane(lane, 'stream');
+    const sizeOf = async (/** @type {number} */ partition) => {
+      const stream = keys.ofPartition(partition, 'stream');
       const [entries, pending, pendingBytes, streamBytes] = await Promise.all([
         redis.xlen(stream),
-        redis.hlen(keys.ofLane(lane, 'pending')),
-        redis.hget(keys.ofLane(lane, 'state'), 'bytes'),
+        redis.hlen(keys.ofPartition(partition, 'pending')),
+        redis.hget(keys.ofPartition(partition, 'state'), 'bytes'),
         // An ACL user may not be permitted to ask.
         redis.memory('USAGE', stream).catch(() => 0),
       ]);
       return { entries, pending, bytes: Number(pendingBytes) + Number(streamBytes) };
     };
-    const lanes = Array.from({ length: PARTITIONS }, (_, lane) => lane);
-    const sizes = await this.#ask(() => Promise.all(lanes.map(sizeOf)));
+    const partitions = Array.from({ length: PARTITIONS }, (_, partition) => partition);
+    const sizes = await this.#ask(() => Promise.all(partitions.map(sizeOf)));
     return sizes.reduce((sum, { entries, pending, bytes }) => ({
       entries: sum.entries + entries,
       pending: sum.pending + pending,
@@ -188,18 +191,21 @@ class RedisEventQueue {
   async pauseLeaves(ms) {
     // If several servers drain, the latest end counts.
     if ((await this.periods()).leavesMs >= ms) return;
-    await this.#ask(() => this.redis.set(this.keys.ofLane(0, 'hold'), '1', 'PX', ms));
+    await this.#ask(() => this.redis.set(this.keys.ofPartition(0, 'hold'), '1', 'PX', ms));
   }
 
   /** @param {number} ms */
   async makeUncertain(ms) {
-    await this.#ask(() => this.redis.set(this.keys.ofLane(0, 'doubt'), '1', 'PX', ms));
+    await this.#ask(() => this.redis.set(this.keys.ofPartition(0, 'doubt'), '1', 'PX', ms));
   }
 
   async periods() {
     const { redis, keys } = this;
     const [leavesMs, uncertainMs] = await this.#ask(() =>
-      Promise.all([redis.pttl(keys.ofLane(0, 'hold')), redis.pttl(keys.ofLane(0, 'doubt'))]),
+      Promise.all([
+        redis.pttl(keys.ofPartition(0, 'hold')),
+        redis.pttl(keys.ofPartition(0, 'doubt')),
+      ]),
     );
     // Negative: there is none.
     return { leavesMs: Math.max(0, leavesMs), uncertainMs: Math.max(0, uncertainMs) };

@@ -11,9 +11,9 @@ import { RedisRevocations } from './revocations.js';
 
 /**
  * @typedef {object} RedisOptions
- * @property {typeof import('./edges.js')|null} [recorder] null: nothing is recorded for webhooks
+ * @property {typeof import('./event-store.js')|null} [recorder] null: nothing is recorded for webhooks
  * @property {PresenceTimes} [presenceTimes] for tests
- * @property {number} [maxEntries] of a lane, for tests
+ * @property {number} [maxEntries] of a partition, for tests
  */
 
 /** @param {BackendParts} parts @param {RedisOptions} [options] */
@@ -21,8 +21,8 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
   const { config, log, counters, workerId, historyRules, announcements, machine, events } = parts;
   /** @type {RedisPresence|null} */
   let presence = null;
-  /** @type {import('./edges.js').RedisEdges|null} */
-  let edges = null;
+  /** @type {import('./event-store.js').RedisEventStore|null} */
+  let eventStore = null;
   const broker = new RedisBroker({
     config,
     log,
@@ -34,7 +34,7 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
     onRoundTrip: events.onRoundTrip,
     onUp: (isUp) => {
       presence?.setUp(isUp);
-      edges?.setUp(isUp);
+      eventStore?.setUp(isUp);
       // A worker that has never reached Redis cannot carry reports.
       if (isUp) volunteer(parts);
     },
@@ -66,30 +66,30 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
     presence = new RedisPresence({ ...common, store, onName: names.presence, counters });
   }
   if (recorder !== null && recording !== null)
-    edges = new recorder.RedisEdges({
+    eventStore = new recorder.RedisEventStore({
       ...common,
       recording,
       announce: { channelOf, command: publishCommand, head: announcements.count },
-      onName: names.edges,
+      onName: names.events,
     });
   // The relay notices a death at once; a heartbeat that is missed takes up to 30 s.
-  if (presence !== null || edges !== null)
+  if (presence !== null || eventStore !== null)
     machine.listen({
       onSessionLost: (gone) => {
         for (const name of gone.split(' ')) {
           presence?.died(name);
-          edges?.died(name);
+          eventStore?.died(name);
         }
       },
     });
   return {
     broker,
     presence,
-    edges,
+    eventStore,
     revocations: new RedisRevocations({ connection, prefix }),
     close: async () => {
       await presence?.close();
-      await edges?.close();
+      await eventStore?.close();
       await broker.close();
     },
   };
@@ -112,15 +112,15 @@ function carryReports({ machine }, broker) {
 
 /** Names of a worker's sessions; none has a space. @param {(name: string) => void} onName */
 function sessionNames(onName) {
-  const names = { presence: '', edges: '' };
-  const tell = () => onName(`${names.presence} ${names.edges}`.trim());
+  const names = { presence: '', events: '' };
+  const tell = () => onName(`${names.presence} ${names.events}`.trim());
   return {
     presence: (/** @type {string} */ name) => {
       names.presence = name;
       tell();
     },
-    edges: (/** @type {string} */ name) => {
-      names.edges = name;
+    events: (/** @type {string} */ name) => {
+      names.events = name;
       tell();
     },
   };

@@ -1,7 +1,7 @@
 // occupancy-store.js: which workers have connections of a room or user, in Redis.
 
 import { COUNTED } from '../../config/webhooks.js';
-import { edgesOf } from '../edges.js';
+import { transitionsOf } from '../webhook-reporter.js';
 
 /** Keys read at once. */
 const MAX_CALLS = 16;
@@ -58,8 +58,8 @@ export class OccupancyStore {
 
   /** @type {Store['change']} */
   async change(tag, session, take, [what, , member]) {
-    // Redis has lost the room, and its connections have left: there is no edge to record, and the
-    // courier announces the gap.
+    // Redis has lost the room, and its connections have left: there is no transition to record, and
+    // the courier announces the gap.
     if (what === 'announceLeave') return DONE;
     const { recording, announce } = this;
     const isOut = take > 0 || what === 'leave';
@@ -70,7 +70,7 @@ export class OccupancyStore {
       recording.keys.of(tag, 'counts'),
       session,
       isOut ? 'out' : 'in',
-      ...edgesOf(tag, recording.covers),
+      ...transitionsOf(tag, recording.covers),
       ...(isCounted
         ? [
             isOut ? '0' : member,

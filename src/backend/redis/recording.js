@@ -1,20 +1,22 @@
 // recording.js: records events for webhooks in Redis. Loaded only if there are endpoints.
-//   edge in members.lua or occupancy.lua --same step--> lane
-//   in a cluster: --same step--> outbox of the room --this file--> lane
+//   transition in members.lua or occupancy.lua --same step--> partition
+//   in a cluster: --same step--> outbox of the room --this file--> partition
 //
-// In a cluster, no script reaches both a room's keys and its lane, so the event waits in an outbox
-// next to the room. The worker that recorded it moves it before the step counts as done. If that
-// worker dies, the one that clears its session moves the rest.
+// In a cluster, no script reaches both a room's keys and its partition, so the event waits in an
+// outbox next to the room. The worker that recorded it moves it before the step counts as done. If
+// that worker dies, the one that clears its session moves the rest.
 
 import { PARTITIONS, partitionOf } from '../../webhooks/queue.js';
-import { keyOfTag } from '../edges.js';
+import { keyOfTag } from '../webhook-reporter.js';
 import { Keys } from './keys.js';
-import { LaneKeys } from './lane-keys.js';
+import { PartitionKeys } from './partition-keys.js';
 import { LUA_FRAMING, readScript } from './scripts.js';
 
-/** Uncommitted events of a lane. Above it, the oldest are dropped and counted. */
+/** Uncommitted events of a partition. Above it, the oldest are dropped and counted. */
 const MAX_ENTRIES = 10_000;
-/** While a lane or outbox has this many entries, messages are recorded without their payload. */
+/**
+ * While a partition or outbox has this many entries, messages are recorded without their payload.
+ */
 const MAX_PAYLOADS = 1000;
 /** Events moved in one step. */
 const MOVED = 100;
@@ -36,8 +38,9 @@ export class RedisRecording {
   /**
    * @param {object} parts @param {{readonly isWritable: boolean, redis: unknown}} parts.connection
    * @param {string} parts.prefix of keys @param {boolean} parts.isSharded a cluster
-   * @param {import('../edges.js').Covers} parts.covers
-   * @param {(room: string) => boolean} [parts.counts] @param {number} [parts.maxEntries] of a lane
+   * @param {import('../webhook-reporter.js').Covers} parts.covers
+   * @param {(room: string) => boolean} [parts.counts] @param {number} [parts.maxEntries] of a
+   *   partition
    */
   constructor(parts) {
     const { connection, prefix, isSharded, covers, maxEntries = MAX_ENTRIES } = parts;
@@ -45,7 +48,7 @@ export class RedisRecording {
     this.connection = connection;
     this.isSharded = isSharded;
     this.covers = covers;
-    this.keys = new LaneKeys(prefix);
+    this.keys = new PartitionKeys(prefix);
     this.brokerKeys = new Keys(prefix);
     /** Prefix of scripts that record. */
     this.lua = [
@@ -71,7 +74,7 @@ export class RedisRecording {
   }
 
   /**
-   * @param {string} room @param {import('../edges.js').RecordedMessage[]} messages
+   * @param {string} room @param {import('../webhook-reporter.js').RecordedMessage[]} messages
    * @returns {Promise<number>} how many events wait in the room's outbox, for `move`
    */
   async recordMessages(room, messages) {
@@ -85,15 +88,17 @@ export class RedisRecording {
     return this.redis.webhooksEvents(keys.length, ...keys, ...events);
   }
 
-  /** @param {number} lane @param {number} count events lost before they were recorded */
-  async countLost(lane, count) {
+  /** @param {number} partition @param {number} count events lost before they were recorded */
+  async countLost(partition, count) {
     this.#check();
-    await this.redis.hincrby(this.keys.ofLane(lane, 'state'), 'lost', count);
+    await this.redis.hincrby(this.keys.ofPartition(partition, 'state'), 'lost', count);
   }
 
-  /** Some events of all lanes are lost, and nobody knows which. */
+  /** Some events of all partitions are lost, and nobody knows which. */
   async loseSome() {
-    await Promise.all(Array.from({ length: PARTITIONS }, (_, lane) => this.countLost(lane, 1)));
+    await Promise.all(
+      Array.from({ length: PARTITIONS }, (_, partition) => this.countLost(partition, 1)),
+    );
   }
 
   /** Those with a session. @param {readonly string[]} tags */
@@ -105,7 +110,10 @@ export class RedisRecording {
     return tags.filter((_, i) => exist[i] === 1);
   }
 
-  /** @param {string} room @param {import('../edges.js').RecordedMessage} message with a key */
+  /**
+   * @param {string} room
+   * @param {import('../webhook-reporter.js').RecordedMessage} message with a key
+   */
   #onceOf(room, { idempotencyKey = '', isNumbered = false }) {
     const { brokerKeys } = this;
     return isNumbered
@@ -121,8 +129,12 @@ export class RedisRecording {
   keysOf(tag) {
     const sequence = this.keys.of(tag, 'sequence');
     if (this.isSharded) return [sequence, this.keys.of(tag, 'outbox'), sequence];
-    const lane = this.partitionOf(tag);
-    return [sequence, this.keys.ofLane(lane, 'stream'), this.keys.ofLane(lane, 'state')];
+    const partition = this.partitionOf(tag);
+    return [
+      sequence,
+      this.keys.ofPartition(partition, 'stream'),
+      this.keys.ofPartition(partition, 'state'),
+    ];
   }
 
   /** @param {string} room */
@@ -131,20 +143,20 @@ export class RedisRecording {
   }
 
   /**
-   * Moves a room's outbox into its lane. Rejects if that is impossible now.
+   * Moves a room's outbox into its partition. Rejects if that is impossible now.
    * @param {string} tag @param {number} waiting as the script that recorded answered
    */
   async move(tag, waiting) {
     const outbox = this.keys.of(tag, 'outbox');
-    const lane = this.partitionOf(tag);
+    const partition = this.partitionOf(tag);
     for (let left = waiting; left > 0; ) {
       const entries = (await this.redis.lrangeBuffer(outbox, 0, MOVED - 1)).map(entryOf);
       const last = entries.at(-1);
       if (last === undefined) return;
       await this.redis.webhooksAppend(
-        this.keys.ofLane(lane, 'stream'),
-        this.keys.ofLane(lane, 'state'),
-        this.keys.movedOf(lane, tag),
+        this.keys.ofPartition(partition, 'stream'),
+        this.keys.ofPartition(partition, 'state'),
+        this.keys.movedOf(partition, tag),
         ...entries.flatMap(({ epoch, seq, body }) => [epoch, seq, body]),
       );
       left = await this.redis.webhooksOutbox(outbox, last.epoch, last.seq, String(MOVED));

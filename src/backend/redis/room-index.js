@@ -6,8 +6,8 @@
 // worker that cleans up after it finds the room (presence-session.js). A space sorts before all
 // characters of a room's name.
 
-import { isTagOfUser } from '../edges.js';
 import { BrokerError } from '../errors.js';
+import { isTagOfUser } from '../webhook-reporter.js';
 import { readScript } from './scripts.js';
 
 const CHUNK_ROOMS = 500;
@@ -35,7 +35,7 @@ export class RoomIndex {
 
   /**
    * @param {object} parts @param {import('./presence-session.js').Connection} parts.connection
-   * @param {import('./lane-keys.js').LaneKeys} parts.keys
+   * @param {import('./partition-keys.js').PartitionKeys} parts.keys
    * @param {() => string} parts.session the current one
    */
   constructor({ connection, keys, session }) {

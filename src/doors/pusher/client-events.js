@@ -114,7 +114,7 @@ export class ClientEvents {
    */
   #publish(connection, client, room, sent, data, user) {
     const { app } = client;
-    const { publisher, edges, operations } = this.services;
+    const { publisher, reporter, operations } = this.services;
     let allowed = sent;
     const payload = payloadOf(sent, user);
     publisher.publishFor(
@@ -126,7 +126,7 @@ export class ClientEvents {
             socket_id: socketIdOf(connection.id),
             user_id: user ?? undefined,
           };
-          edges?.report(room, 'client.event', fields, { data: text });
+          reporter?.report(room, 'client.event', fields, { data: text });
         },
         onRefused: (_connection, _id, refused) => {
           if (refused.code === 'DENIED')

@@ -219,7 +219,7 @@ export class Subscriptions {
     if (!isCache || (joined !== null && joined.replayed > 0)) return;
     connection.send(cacheMissText(channel));
     const mark = joined === null ? '' : `${joined.epoch}:${joined.offset}`;
-    this.services.edges?.report(name, 'cache.missed', {}, { mark });
+    this.services.reporter?.report(name, 'cache.missed', {}, { mark });
   }
 
   /** @type {Handler} */

@@ -59,8 +59,8 @@ const STEPS = [
   function setNumber(bytes, a, b) {
     const width = [1, 2, 4][b % 3];
     if (bytes.length < width) return bytes;
-    const edge = EDGES[(b >>> 4) % EDGES.length] % 256 ** width;
-    bytes.writeUIntBE(edge, a % (bytes.length - width + 1), width);
+    const transition = EDGES[(b >>> 4) % EDGES.length] % 256 ** width;
+    bytes.writeUIntBE(transition, a % (bytes.length - width + 1), width);
     return bytes;
   },
   function swap(bytes, a, b) {

@@ -1,15 +1,16 @@
--- append.lua: moves events of a room's outbox into their lane, in a cluster.
+-- append.lua: moves events of a room's outbox into their partition, in a cluster.
 --
--- KEYS     1 lane   2 state of the lane   3 the last event of the room that was moved: epoch:number
+-- KEYS     1 partition   2 state of the partition
+--          3 the last event of the room that was moved: epoch:number
 -- ARGV     epoch, number and JSON of each event, in order
 --
 -- Several workers may move the same events at once, and one that was suspended may do so late. An
--- event that is not above the last one is in the lane already. A hole in the numbers is counted:
--- the outbox was too long.
+-- event that is not above the last one is in the partition already. A hole in the numbers is
+-- counted: the outbox was too long.
 --
 -- An epoch is a time of the room's primary. So a lower one is that of a worker that was suspended
 -- for long, or that of a primary that has forgotten the last epoch, and whose clock is behind. The
--- event goes into the lane, and counts as a loss: the endpoint reads the state again.
+-- event goes into the partition, and counts as a loss: the endpoint reads the state again.
 local MOVED_MS = 3600000 -- longer than a worker may be suspended and keep its connection
 local epoch, number = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+):(%d+)$')
 epoch, number = tonumber(epoch) or 0, tonumber(number) or 0

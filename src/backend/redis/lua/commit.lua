@@ -1,12 +1,12 @@
--- commit.lua: a step of a lane's owner: changes the pending effects and trims the lane, or does
--- nothing if the lane has another owner by now.
+-- commit.lua: a step of a partition's owner: changes the pending events and trims the partition,
+-- or does nothing if the partition has another owner by now.
 --
--- KEYS     1 lease   2 pending: field -> JSON   3 lane   4 state of the lane
+-- KEYS     1 lease   2 pending: field -> JSON   3 partition   4 state of the partition
 -- ARGV     1 fence   2 id of the last entry to trim, or ''   3 number of lost events that are
---          announced, or ''   4 number of effects to set
+--          announced, or ''   4 number of pending events to set
 --          then field and JSON of each, then the fields to remove
 -- returns  1 done   0 another owner
-local lease, pending, lane, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lease, pending, partition, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 if redis.call('GET', lease) ~= ARGV[1] then return 0 end
 local bytes = 0
 local function sizeOf(field)
@@ -32,11 +32,11 @@ end
 if ARGV[2] ~= '' then
   -- MINID keeps the entry that it names.
   local ms, seq = string.match(ARGV[2], '^(%d+)-(%d+)$')
-  local trimmed = redis.pcall('XTRIM', lane, 'MINID', '=', string.format('%s-%.0f', ms, seq + 1))
+  local trimmed = redis.pcall('XTRIM', partition, 'MINID', '=', string.format('%s-%.0f', ms, seq + 1))
   local left = type(trimmed) == 'table'
   while left do -- Redis 6.0 has no MINID
-    local entries = redis.call('XRANGE', lane, '-', ARGV[2], 'COUNT', 100)
-    for _, entry in ipairs(entries) do redis.call('XDEL', lane, entry[1]) end
+    local entries = redis.call('XRANGE', partition, '-', ARGV[2], 'COUNT', 100)
+    for _, entry in ipairs(entries) do redis.call('XDEL', partition, entry[1]) end
     left = #entries == 100
   end
 end

@@ -1,7 +1,7 @@
 -- events.lua: records events of one room that no other script decides: published messages, and what
 -- doors report.
 --
--- KEYS     1 sequence   2 lane, or in a cluster outbox   3 state of the lane, or in a cluster sequence
+-- KEYS     1 sequence   2 partition; in a cluster: outbox   3 state of the partition; in a cluster: sequence
 --          then idempotency keys
 -- ARGV     kind, mark, fields of each event, and which key is its idempotency key; '': none. If the
 --          room has the same mark, the event is not recorded; '': it is

@@ -1,23 +1,24 @@
--- lease.lua: takes, renews or releases a lane, and notices whether Redis has lost data.
+-- lease.lua: takes, renews or releases a partition, and notices whether Redis has lost data.
 --
--- KEYS     1 lease: the fence of the owner   2 state of the lane
+-- KEYS     1 lease: the fence of the owner   2 state of the partition
 -- ARGV     1 'acquire', 'renew' or 'release'   2 milliseconds of the lease
---          3 the fence; for acquire ''         4 the mark of the lane as the caller knows it, or ''
---          5 'first' for the first lane; for others ms of the first lane's mark, or ''
--- returns  the fence and the mark; the fence is 0 if another process owns the lane
+--          3 the fence; for acquire ''
+--          4 the mark of the partition as the caller knows it, or ''
+--          5 'first' for the first partition; for others ms of the first one's mark, or ''
+-- returns  the fence and the mark; the fence is 0 if another process owns the partition
 --
 -- A fence is a time or later than the last one, so a fence that Redis has lost is not used again.
--- The mark names the data of the lane: replication ID:time:run_id. If the caller knows another one,
--- or if another Redis has written it, events may be missing: one is counted as lost, and the
--- courier announces a gap. Couriers that wait for the lane know the mark, too: the owner may have
--- died. A primary takes another replication ID, without a second one, when it gets its first
+-- The mark names the data of the partition: replication ID:time:run_id. If the caller knows another
+-- one, or if another Redis has written it, events may be missing: one is counted as lost, and the
+-- courier announces a gap. Couriers that wait for the partition know the mark, too: the owner may
+-- have died. A primary takes another replication ID, without a second one, when it gets its first
 -- replica, and when it has had none for an hour. That is no loss. Marks of v0.2.0 have no run_id.
 --
--- A lane without a mark that nobody knows is new, or all who knew it have ended with it. If the
--- first lane has long had a mark, this lane has lost its data. If the first lane has none either,
--- nobody can tell a new Redis from one that has lost everything. Then the field `unknown` of the
--- first lane makes the courier announce a gap without a number of events.
-local START_MS = 60000 -- in which the couriers of a new fleet take all lanes
+-- A partition without a mark that nobody knows is new, or all who knew it have ended with it. If
+-- the first partition has long had a mark, this partition has lost its data. If the first partition
+-- has none either, nobody can tell a new Redis from one that has lost everything. Then the field
+-- `unknown` of the first partition makes the courier announce a gap without a number of events.
+local START_MS = 60000 -- in which the couriers of a new fleet take all partitions
 local lease, state = KEYS[1], KEYS[2]
 local owner = redis.call('GET', lease)
 local known = ARGV[4]

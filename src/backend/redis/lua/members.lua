@@ -4,7 +4,7 @@
 -- KEYS     1 members: user -> member   2 owners: user -> number of sessions that have the user
 --          3 the users of the session
 --          if webhooks cover the room, those of `record` (record.lua, whose text comes first then):
---          4 sequence   5 lane, or in a cluster outbox   6 state of the lane
+--          4 sequence   5 partition, or in a cluster outbox   6 state of the partition
 -- ARGV     1 channel   2 PUBLISH or SPUBLISH   3, 4 head of a join's and of a leave's publication
 --          5 the size above which a room is large
 --          6 number of users to remove from the session, in any order

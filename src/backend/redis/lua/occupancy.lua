@@ -1,8 +1,8 @@
 -- occupancy.lua: a session of a worker has a first connection in a room, or has lost its last one,
 -- or has another number of them. The same for the connections of a user, which are not counted.
 --
--- KEYS     1 sessions with a connection   2 sequence   3 lane, or in a cluster outbox
---          4 state of the lane, or in a cluster sequence   5 counts: session -> connections;
+-- KEYS     1 sessions with a connection   2 sequence   3 partition, or in a cluster outbox
+--          4 state of the partition, or in a cluster sequence   5 counts: session -> connections;
 --          'told' and 'at': the last sum that the room was told, and when
 -- ARGV     1 session   2 'in' or 'out'   3 kind of the first session's event   4 of the last one's;
 --          '': no endpoint asks for it   5 fields of both
@@ -17,15 +17,15 @@
 -- dead session.
 local sessions, counts, session, connections = KEYS[1], KEYS[5], ARGV[1], ARGV[6]
 local isIn = ARGV[2] == 'in'
-local function edge(kind)
+local function transition(kind)
   if kind ~= '' then record(KEYS[2], KEYS[3], KEYS[4], kind, ARGV[5]) end
 end
 if isIn then
   if redis.call('SADD', sessions, session) == 1 and redis.call('SCARD', sessions) == 1 then
-    edge(ARGV[3])
+    transition(ARGV[3])
   end
 elseif redis.call('SREM', sessions, session) == 1 and redis.call('EXISTS', sessions) == 0 then
-  edge(ARGV[4])
+  transition(ARGV[4])
   redis.call('HDEL', KEYS[2], 'mark') -- of events.lua
 end
 if connections == '' then return { waiting(KEYS[3]), 0 } end

@@ -1,4 +1,4 @@
--- outbox.lua: drops events from a room's outbox that are in their lane, in a cluster.
+-- outbox.lua: drops events from a room's outbox that are in their partition, in a cluster.
 --
 -- KEYS     1 outbox
 -- ARGV     1 epoch   2 number of the last event that was moved   3 how many were moved at most

@@ -1,7 +1,7 @@
 -- record.lua: records an event for webhooks in the script that decides it, so that an event is
 -- recorded if and only if it happened. The text of that script follows this file's. Two lines come
--- first: IS_SHARDED, MAX_ENTRIES of a lane or outbox, and MAX_PAYLOADS: while either is longer, it
--- takes the size of a message instead of its payload. So it is bounded in bytes, too.
+-- first: IS_SHARDED, MAX_ENTRIES of a partition or outbox, and MAX_PAYLOADS: while either is
+-- longer, it takes the size of a message instead of its payload. So it is bounded in bytes, too.
 --
 -- An event gets the next number of its room's sequence. The sequence is a hash:
 --   epoch   names the life of the sequence: the time of its beginning, above that of the one before
@@ -11,8 +11,9 @@
 --   seq     the latest number
 --   mark    of the latest event with one: events.lua
 --
--- A single Redis has the lanes beside the rooms, and the event goes into its lane at once. In a
--- cluster it waits in an outbox in the slot of its room: outbox.lua and append.lua move it.
+-- A single Redis has the partitions beside the rooms, and the event goes into its partition at
+-- once. In a cluster it waits in an outbox in the slot of its room: outbox.lua and append.lua move
+-- it.
 local SEQUENCE_MS = 172800000 -- longer than an event may wait for an endpoint by default
 local life
 
@@ -33,8 +34,8 @@ end
 
 local LARGE = { ['message.published'] = ',"payload":', ['client.event'] = ',"data":' }
 
--- length: of the lane or outbox. In a JSON text, a quote within a string is escaped, so the first
--- `,"payload":` and the last `,"seq":` are the event's own.
+-- length: of the partition or outbox. In a JSON text, a quote within a string is escaped, so the
+-- first `,"payload":` and the last `,"seq":` are the event's own.
 local function fitting(length, body)
   local large = length >= MAX_PAYLOADS and LARGE[string.match(body, '^{"type":"([^"]*)"')]
   if not large then return body end
@@ -45,20 +46,21 @@ local function fitting(length, body)
     string.sub(body, tail)
 end
 
--- Adds an entry to a lane. Above the bound the oldest ones go, and are counted.
-local function append(lane, state, body)
+-- Adds an entry to a partition. Above the bound the oldest ones go, and are counted.
+local function append(partition, state, body)
   -- A script cannot take back what it has changed before. So if Redis refuses, the event counts as
   -- lost.
-  local refused = redis.pcall('XADD', lane, '*', 'e', fitting(redis.call('XLEN', lane), body))
+  local refused = redis.pcall('XADD', partition, '*', 'e', fitting(redis.call('XLEN', partition), body))
   if type(refused) == 'table' then
     redis.pcall('HINCRBY', state, 'lost', 1)
-  elseif redis.call('XLEN', lane) > MAX_ENTRIES then
-    local dropped = redis.call('XTRIM', lane, 'MAXLEN', '~', MAX_ENTRIES)
+  elseif redis.call('XLEN', partition) > MAX_ENTRIES then
+    local dropped = redis.call('XTRIM', partition, 'MAXLEN', '~', MAX_ENTRIES)
     if dropped > 0 then redis.call('HINCRBY', state, 'lost', dropped) end
   end
 end
 
--- sequence, out (a lane, or in a cluster an outbox), state of the lane; fields: JSON without braces
+-- sequence, out (a partition, or in a cluster an outbox), state of the partition; fields: JSON
+-- without braces
 local function record(sequence, out, state, kind, fields)
   life = life or liveOf(sequence)
   local seq = redis.call('HINCRBY', sequence, 'seq', 1)

@@ -1,13 +1,13 @@
-// edges.js: the rooms, users and messages of a worker that webhooks cover, over Redis.
+// event-store.js: the rooms, users and messages of a worker that webhooks cover, over Redis.
 //
 // A second RedisPresence writes rooms and users. It has a session of its own, because servers
 // without webhooks, or of earlier versions, must not clean up after it. The messages of a tick to a
 // room leave in one call, after Redis has accepted them. A message that cannot be recorded is
-// counted as lost in its lane.
+// counted as lost in its partition.
 
 import { RareLog } from '../../observability/rare-log.js';
-import { tagOfUser } from '../edges.js';
 import { BrokerError } from '../errors.js';
+import { tagOfUser } from '../webhook-reporter.js';
 import { OccupancyStore } from './occupancy-store.js';
 import { RedisPresence } from './presence.js';
 import { RedisRecording } from './recording.js';
@@ -22,19 +22,19 @@ const NO_MEMBER = Buffer.alloc(0);
 const ONLY_USER = '';
 
 /** @typedef {import('./occupancy-store.js').Announce} Announce */
-/** @import { EdgeStore, RecordedMessage } from '../edges.js' */
+/** @import { EventStore, RecordedMessage } from '../webhook-reporter.js' */
 
-// Loaded with the edges, on demand.
+// Loaded with the transitions, on demand.
 export { RedisRecording };
 
-/** @implements {EdgeStore} */
-export class RedisEdges {
+/** @implements {EventStore} */
+export class RedisEventStore {
   /** @type {RedisPresence} */
   occupancy;
 
   /**
-   * @param {Omit<ConstructorParameters<typeof RedisPresence>[0], 'store'|'counters'> & {recording: RedisRecording, announce: Announce}}
-   *   parts
+   * @param {Omit<ConstructorParameters<typeof RedisPresence>[0], 'store'|'counters'> & {recording:
+   *   RedisRecording, announce: Announce}} parts
    */
   constructor({ recording, announce, ...parts }) {
     this.recording = recording;
@@ -57,12 +57,13 @@ export class RedisEdges {
       prefix: `${parts.prefix}webhooks:`,
       store: this.store,
       counters: this.counters,
-      // Edges may have been lost with it, also of rooms whose lane is on another primary.
+      // Transitions may have been lost with it, also of rooms whose partition is on another
+      // primary.
       onLost: () => recording.loseSome(),
       log: {
         // Presence has its own session, and reports the same death.
         info() {},
-        warn: (fields) => parts.log.warn(fields, 'cannot record edges for webhooks'),
+        warn: (fields) => parts.log.warn(fields, 'cannot record transitions for webhooks'),
       },
     });
     /** Large rooms that are told their count later. @type {Map<string, NodeJS.Timeout>} */
@@ -71,7 +72,7 @@ export class RedisEdges {
     this.waiting = new Map();
     this.waitingCount = 0;
     this.waitingLength = 0;
-    /** Messages lost and not yet counted in Redis, by lane. @type {Map<number, number>} */
+    /** Messages lost and not yet counted in Redis, by partition. @type {Map<number, number>} */
     this.lost = new Map();
     this.isScheduled = false;
     /** @type {Promise<void>|null} */
@@ -124,7 +125,7 @@ export class RedisEdges {
     return this.rooms.connectionsIn(room);
   }
 
-  /** @type {EdgeStore['occupied']} */
+  /** @type {EventStore['occupied']} */
   async occupied({ prefix, after, limit }) {
     const found = [];
     for (let from = after; ; ) {
@@ -137,14 +138,14 @@ export class RedisEdges {
     }
   }
 
-  /** @type {EdgeStore['online']} */
+  /** @type {EventStore['online']} */
   async online(users) {
     const tags = users.map(tagOfUser);
     const found = new Set(await this.#occupied(tags));
     return users.filter((_, i) => found.has(tags[i]));
   }
 
-  /** Asks for the keys that decide edges. @param {readonly string[]} tags */
+  /** Asks for the keys that decide transitions. @param {readonly string[]} tags */
   #occupied(tags) {
     return this.recording.occupied(tags).catch((cause) => {
       throw new BrokerError('UNAVAILABLE', 'cannot read the users and rooms in use', { cause });
@@ -228,17 +229,17 @@ export class RedisEdges {
 
   /** @param {string} room @param {number} count */
   #lose(room, count) {
-    const lane = this.recording.partitionOf(room);
-    this.lost.set(lane, (this.lost.get(lane) ?? 0) + count);
+    const partition = this.recording.partitionOf(room);
+    this.lost.set(partition, (this.lost.get(partition) ?? 0) + count);
   }
 
-  /** The courier of the lane announces a gap. */
+  /** The courier of the partition announces a gap. */
   async #countLost() {
     const { lost } = this;
     this.lost = new Map();
-    for (const [lane, count] of lost) {
-      await this.recording.countLost(lane, count).catch(() => {
-        this.lost.set(lane, (this.lost.get(lane) ?? 0) + count);
+    for (const [partition, count] of lost) {
+      await this.recording.countLost(partition, count).catch(() => {
+        this.lost.set(partition, (this.lost.get(partition) ?? 0) + count);
       });
     }
   }

@@ -1,15 +1,15 @@
-// lane-owner.js: a process that owns a lane of events, for tests that suspend it.
+// partition-owner.js: a process that owns a partition of events, for tests that suspend it.
 //
-// It takes and renews the lane. Told to commit, it commits under the fence that it had first.
+// It takes and renews the partition. Told to commit, it commits under the fence that it had first.
 
 import { openEventQueue } from '../../src/backend/redis/event-queue.js';
 
-const [, , settings, prefix, lane, leaseMs] = process.argv;
+const [, , settings, prefix, partition, leaseMs] = process.argv;
 const { queue } = openEventQueue({
   config: { redis: JSON.parse(settings), redisPrefix: prefix, redisTimeoutMs: 1000 },
 });
 queue.leaseMs = Number(leaseMs);
-const number = Number(lane);
+const number = Number(partition);
 while (!queue.connection.isWritable) await new Promise((resolve) => setTimeout(resolve, 5));
 const fence = Number(await queue.acquire(number));
 const [first] = await queue.read(number, null, 1);

@@ -1,18 +1,18 @@
-// edges.js: the rooms, users and messages of a worker that webhooks cover. The relay in the primary
-// counts and records them (event-queue.js).
+// event-store.js: the rooms, users and messages of a worker that webhooks cover. The relay in the
+// primary counts and records them (event-queue.js).
 //
 // When the link ends, the relay removes the rooms and users of its worker, so a crash leaves
 // nothing behind.
 
-import { tagOfUser } from '../edges.js';
 import { BrokerError } from '../errors.js';
+import { tagOfUser } from '../webhook-reporter.js';
 import { keyText } from './broker.js';
 import { readMembers } from './relay-wire.js';
 
-/** @typedef {import('../edges.js').EdgeStore} EdgeStore */
+/** @typedef {import('../webhook-reporter.js').EventStore} EventStore */
 
-/** @implements {EdgeStore} */
-export class EmbeddedEdges {
+/** @implements {EventStore} */
+export class EmbeddedEventStore {
   /** @param {import('./relay-link.js').RelayLink} link opened and closed by its owner */
   constructor(link) {
     this.link = link;
@@ -37,7 +37,7 @@ export class EmbeddedEdges {
     return (await this.link.ask({ type: 'connections-in', request: 0, room })).value;
   }
 
-  /** @type {EdgeStore['occupied']} */
+  /** @type {EventStore['occupied']} */
   async occupied(page) {
     const { ok, body } = await this.link.ask({ type: 'occupied', request: 0, ...page });
     if (!ok)
@@ -48,7 +48,7 @@ export class EmbeddedEdges {
     });
   }
 
-  /** @type {EdgeStore['online']} */
+  /** @type {EventStore['online']} */
   async online(users) {
     const counts = await Promise.all(users.map((user) => this.connectionsIn(tagOfUser(user))));
     return users.filter((_, i) => counts[i] > 0);
@@ -59,7 +59,7 @@ export class EmbeddedEdges {
     this.link.tell({ type: 'vacate', tag });
   }
 
-  /** @param {string} room @param {import('../edges.js').RecordedMessage} message */
+  /** @param {string} room @param {import('../webhook-reporter.js').RecordedMessage} message */
   publish(room, { type: kind, mark, fields, idempotencyKey }) {
     const key = idempotencyKey === undefined ? '' : keyText(idempotencyKey);
     this.link.tell({ type: 'record', room, kind, mark, fields, key });

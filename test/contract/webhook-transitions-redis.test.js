@@ -1,4 +1,4 @@
-// webhook-edges-redis.test.js: events for webhooks on Redis: several servers, outages, and their
+// webhook-transitions-redis.test.js: events for webhooks on Redis: several servers, outages, and their
 // cost.
 
 import assert from 'node:assert/strict';
@@ -7,6 +7,7 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { partitionOf } from '../../src/webhooks/queue.js';
 import { startRedis } from '../harness/redis.js';
 import { startSentinels, until } from '../helpers/redis-sentinel.js';
+import { eventually } from './suite.js';
 import {
   assertSequences,
   begin,
@@ -16,8 +17,7 @@ import {
   settingsOf,
   TIMES,
   textOf,
-} from './edge-fleet.js';
-import { eventually } from './suite.js';
+} from './transition-fleet.js';
 
 /** @typedef {import('../../src/backend/redis/broker.js').RedisBroker} RedisBroker */
 
@@ -33,12 +33,12 @@ only(
     const [one, two] = [await fleet.server(), await fleet.server()];
     const [a, b] = [await one(), await two()];
     for (const worker of [a, b]) {
-      worker.edges.count('room', 1);
-      worker.edges.connect('ann');
+      worker.reporter.count('room', 1);
+      worker.reporter.connect('ann');
       worker.join('room', 'ann');
     }
     a.join('room', 'bob');
-    a.edges.count('alone', 1);
+    a.reporter.count('alone', 1);
     await fleet.recorded(5);
     // No other server learns of it: the machine is gone, too.
     a.machine.nameSession('');
@@ -59,23 +59,23 @@ only(
 
 only(
   'redis',
-  'edges of an outage are recorded when Redis returns, and those it still has are not',
+  'transitions of an outage are recorded when Redis returns, and those it still has are not',
   async (t) => {
     const redis = await startRedis(t, { args: ['--appendonly', 'yes', '--appendfsync', 'always'] });
     const fleet = new Fleet(t, redis.settings, 'contract-outage:', settingsOf({}));
     const worker = await fleet.server();
     const [a, b] = [await worker(), await worker()];
-    a.edges.count('stays', 1);
-    b.edges.count('left', 1);
+    a.reporter.count('stays', 1);
+    b.reporter.count('left', 1);
     a.join('stays', 'ann');
     a.join('stays', 'leaver');
     await fleet.recorded(4);
     await redis.stop();
     await eventually(() => a.broker.state === 'degraded' && b.broker.state === 'degraded');
     a.leave('stays', 'leaver');
-    a.edges.count('new', 1);
+    a.reporter.count('new', 1);
     a.join('stays', 'new');
-    b.edges.count('left', 0);
+    b.reporter.count('left', 0);
     await redis.restart();
     const texts = await fleet.recorded(8);
     assert.deepEqual(texts.sort(), [
@@ -97,18 +97,18 @@ only(
   async (t) => {
     const redis = await startRedis(t);
     const fleet = new Fleet(t, redis.settings, 'contract-mark:', settingsOf({}));
-    const { broker, edges } = await (await fleet.server())();
+    const { broker, reporter } = await (await fleet.server())();
     const publication = encodePublication(KIND.MESSAGE, 1, 0, 'ann', Buffer.from('1'), 0, 1);
     const once = optionsOf({ owner: 'ann', idempotencyKey: 'one' }, publication);
     await broker.publish('room', publication, once);
     const message = { sender: 'ann', payload: '1', offset: undefined, ...once };
     await redis.cli('ACL', 'SETUSER', 'default', '-set');
     for (let i = 1; i <= 2; i++) {
-      edges.publish('room', message);
+      reporter.publish('room', message);
       await eventually(async () => (await fleet.queue.lost(partitionOf('room'))).count === i);
     }
     await redis.cli('ACL', 'SETUSER', 'default', '+set');
-    for (let i = 0; i < 2; i++) edges.publish('room', message);
+    for (let i = 0; i < 2; i++) reporter.publish('room', message);
     assert.deepEqual(await fleet.recorded(1), ['message.published room']);
   },
 );
@@ -120,8 +120,8 @@ only(
     const redis = await startRedis(t);
     const fleet = new Fleet(t, redis.settings, 'contract-loss:', settingsOf({}));
     const a = await (await fleet.server())();
-    a.edges.count('room', 1);
-    a.edges.connect('ann');
+    a.reporter.count('room', 1);
+    a.reporter.connect('ann');
     a.join('room', 'ann');
     await fleet.reached(3);
     const before = await fleet.events();
@@ -138,21 +138,22 @@ only(
 
 only(
   'redis cluster',
-  'a worker that dies between the recording and the lane loses nothing',
+  'a worker that dies between the recording and the partition loses nothing',
   async (t) => {
     const fleet = await fleetOf(t, 'redis cluster');
     const worker = await fleet.server();
     const [a, b] = [await worker(), await worker()];
-    b.edges.count('other', 1);
+    b.reporter.count('other', 1);
     await fleet.reached(1);
-    const { recording } = /** @type {import('../../src/backend/redis/edges.js').RedisEdges} */ (
-      a.edges.store
-    );
+    const { recording } =
+      /** @type {import('../../src/backend/redis/event-store.js').RedisEventStore} */ (
+        a.reporter.store
+      );
     recording.move = async () => {
       throw new Error('the process ends here');
     };
-    a.edges.count('room', 1);
-    a.edges.connect('ann');
+    a.reporter.count('room', 1);
+    a.reporter.connect('ann');
     for (let i = 0; i < 300; i++) a.join('room', `user-${i}`);
     const outbox = recording.keys.of('room', 'outbox');
     const { redis } = /** @type {any} */ (recording);
@@ -165,43 +166,45 @@ only(
   },
 );
 
-only('redis cluster', 'a message that cannot reach its lane now follows later', async (t) => {
+only('redis cluster', 'a message that cannot reach its partition now follows later', async (t) => {
   const fleet = await fleetOf(t, 'redis cluster');
   const a = await (await fleet.server())();
-  a.edges.count('room', 1);
+  a.reporter.count('room', 1);
   await fleet.reached(1);
-  const { recording } = /** @type {import('../../src/backend/redis/edges.js').RedisEdges} */ (
-    a.edges.store
-  );
+  const { recording } =
+    /** @type {import('../../src/backend/redis/event-store.js').RedisEventStore} */ (
+      a.reporter.store
+    );
   t.mock.method(recording, 'move', () => Promise.reject(new Error('no node')), { times: 2 });
-  a.edges.publish('room', { sender: 'ann', payload: '1', offset: undefined });
+  a.reporter.publish('room', { sender: 'ann', payload: '1', offset: undefined });
   assert.deepEqual(await fleet.recorded(2), ['room.occupied room', 'message.published room']);
   assert.equal((await fleet.queue.lost(recording.partitionOf('room'))).count, 0);
 });
 
 only(
   'redis cluster',
-  'events of a primary whose clock is behind reach their lane, and count as a loss once',
+  'events of a primary whose clock is behind reach their partition, and count as a loss once',
   async (t) => {
     const fleet = await fleetOf(t, 'redis cluster');
     const a = await (await fleet.server())();
     const publish = () =>
-      a.edges.publish('room', { sender: 'ann', payload: '1', offset: undefined });
+      a.reporter.publish('room', { sender: 'ann', payload: '1', offset: undefined });
     publish();
     await fleet.reached(1);
-    const { recording } = /** @type {import('../../src/backend/redis/edges.js').RedisEdges} */ (
-      a.edges.store
-    );
-    const lane = recording.partitionOf('room');
+    const { recording } =
+      /** @type {import('../../src/backend/redis/event-store.js').RedisEventStore} */ (
+        a.reporter.store
+      );
+    const partition = recording.partitionOf('room');
     const { redis, keys } = /** @type {any} */ (recording);
     // The primary before it numbered events an hour ahead, and the room's sequence is lost.
-    await redis.set(keys.movedOf(lane, 'room'), `${Date.now() + 3_600_000}:7`);
+    await redis.set(keys.movedOf(partition, 'room'), `${Date.now() + 3_600_000}:7`);
     await redis.del(keys.of('room', 'sequence'));
     for (let count = 2; count <= 3; count++) {
       publish();
       await fleet.reached(count);
     }
-    assert.deepEqual((await fleet.queue.lost(lane)).count, 1);
+    assert.deepEqual((await fleet.queue.lost(partition)).count, 1);
     assert.equal(await redis.llen(keys.of('room', 'outbox')), 0);
   },
 );
@@ -209,13 +212,13 @@ only(
 for (const topology of /** @type {const} */ (['redis', 'redis cluster']))
   only(
     topology,
-    'a message is recorded without its payload while the lane has a backlog',
+    'a message is recorded without its payload while the partition has a backlog',
     async (t) => {
       const fleet = await fleetOf(t, topology);
       const a = await (await fleet.server())();
       const payload = '{"a":",\\"payload\\":","payload":1,"seq":2,"é":0}';
       for (let i = 0; i < 1100; i++)
-        a.edges.publish('room', { sender: ',\\"payload\\":', payload, offset: undefined });
+        a.reporter.publish('room', { sender: ',\\"payload\\":', payload, offset: undefined });
       a.join('room', 'ann');
       await fleet.reached(1101);
       const events = await fleet.events();
@@ -249,7 +252,7 @@ only(
       };
       for (const room of ['room', 'other']) {
         a.join(room, 'ann');
-        a.edges.count(room, 1);
+        a.reporter.count(room, 1);
         await a.presence.read(room);
       }
       return sent.map((name) => name.replace('evalsha', 'eval'));
@@ -282,7 +285,7 @@ only(
       }
       step++;
     };
-    workers[0].edges.count('room-0', 1);
+    workers[0].reporter.count('room-0', 1);
     for (let i = 0; i < 100; i++) change();
     await fleet.reached(50);
     // A courier has seen the mark of this primary.
@@ -291,8 +294,8 @@ only(
     await primary.kill();
     await eventually(() => workers.every(({ broker }) => broker.state === 'degraded'));
     for (let i = 0; i < 51; i++) change();
-    workers[0].edges.count('room-0', 0);
-    workers[1].edges.count('room-1', 1);
+    workers[0].reporter.count('room-0', 0);
+    workers[1].reporter.count('room-1', 1);
     await until(async () => workers.every(({ broker }) => broker.state === 'up'));
     for (let i = 0; i < 20; i++) change();
 

@@ -1,4 +1,4 @@
-// known-lanes.js: a Redis that has seen webhooks before. Without it, the first courier cannot tell a
+// known-partitions.js: a Redis that has seen webhooks before. Without it, the first courier cannot tell a
 // new Redis from one that has lost its data, and announces a gap.
 
 /**

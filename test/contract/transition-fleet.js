@@ -1,18 +1,18 @@
-// edge-fleet.js: fleets of real workers whose backends record events for webhooks, and tests of
+// transition-fleet.js: fleets of real workers whose backends record events for webhooks, and tests of
 // them on each kind of backend.
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { Edges } from '../../src/backend/edges.js';
-import * as embeddedRecorder from '../../src/backend/embedded/edges.js';
 import { EmbeddedEventQueue } from '../../src/backend/embedded/event-queue.js';
 import { EventRecorder } from '../../src/backend/embedded/event-recorder.js';
+import * as embeddedRecorder from '../../src/backend/embedded/event-store.js';
 import { createBackend as createEmbedded } from '../../src/backend/embedded/index.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { Occupancy } from '../../src/backend/occupancy.js';
-import * as redisRecorder from '../../src/backend/redis/edges.js';
 import { openEventQueue } from '../../src/backend/redis/event-queue.js';
+import * as redisRecorder from '../../src/backend/redis/event-store.js';
 import { createBackend as createRedis } from '../../src/backend/redis/index.js';
+import { WebhookReporter } from '../../src/backend/webhook-reporter.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { EVENT_TYPES, WebhookSettings } from '../../src/config/webhooks.js';
 import { createCounters } from '../../src/observability/counters.js';
@@ -106,17 +106,17 @@ export class Fleet {
         this.redis === null
           ? createEmbedded(parts, { recorder: embeddedRecorder })
           : createRedis(parts, { recorder: this.recorder, presenceTimes: this.times });
-      const store = backend.edges ?? NOBODY;
+      const store = backend.eventStore ?? NOBODY;
       assert.ok(backend.presence);
-      const edges = new Edges({ store, covers, counts, lingerMs: this.lingerMs });
+      const reporter = new WebhookReporter({ store, covers, counts, lingerMs: this.lingerMs });
       const settings = /** @type {WebhookSettings} */ (config.webhooks);
       const occupancy = new Occupancy(store, settings);
       const { presence } = backend;
-      const worker = new Worker({ ...backend, presence, edges, occupancy, machine });
+      const worker = new Worker({ ...backend, presence, reporter, occupancy, machine });
       t.after(() => worker.close());
       await backend.broker.start(worker);
       await backend.presence.start();
-      await edges.start();
+      await reporter.start();
       return worker;
     };
   }
@@ -125,8 +125,9 @@ export class Fleet {
   async events() {
     /** @type {WebhookEvent[]} */
     const all = [];
-    for (let lane = 0; lane < PARTITIONS; lane++)
-      for (const { body } of await this.queue.read(lane, null, 100_000)) all.push(JSON.parse(body));
+    for (let partition = 0; partition < PARTITIONS; partition++)
+      for (const { body } of await this.queue.read(partition, null, 100_000))
+        all.push(JSON.parse(body));
     return all;
   }
 
@@ -152,7 +153,7 @@ export class Fleet {
   }
 }
 
-/** @type {import('../../src/backend/edges.js').EdgeStore} */
+/** @type {import('../../src/backend/webhook-reporter.js').EventStore} */
 const NOBODY = {
   start: async () => {},
   close: async () => {},
@@ -168,13 +169,13 @@ const NOBODY = {
 export class Worker {
   /**
    * @param
-   *   {Omit<import('../../src/backend/backend.js').Backend, 'edges'> & {presence: import('../../src/backend/presence.js').Presence, edges: Edges, occupancy: Occupancy, machine: import('../../src/backend/embedded/worker-places.js').WorkerPlaces}}
+   *   {Omit<import('../../src/backend/backend.js').Backend, 'eventStore'> & {presence: import('../../src/backend/presence.js').Presence, reporter: WebhookReporter, occupancy: Occupancy, machine: import('../../src/backend/embedded/worker-places.js').WorkerPlaces}}
    *   parts
    */
   constructor(parts) {
     this.broker = parts.broker;
     this.presence = parts.presence;
-    this.edges = parts.edges;
+    this.reporter = parts.reporter;
     this.occupancy = parts.occupancy;
     this.machine = parts.machine;
     this.closeBackend = parts.close;
@@ -204,13 +205,13 @@ export class Worker {
     node?.close();
     cluster?.close();
     client?.close();
-    this.edges.lingering.clear();
-    clearTimeout(this.edges.timer);
+    this.reporter.lingering.clear();
+    clearTimeout(this.reporter.timer);
     this.machine.link.socket?.destroy();
   }
 
   async close() {
-    await this.edges.close();
+    await this.reporter.close();
     await this.closeBackend();
     await this.machine.link.close();
   }
@@ -249,7 +250,7 @@ export async function fleetOf(t, kind, wanted = {}) {
     if (!started.has(kind)) started.set(kind, TOPOLOGIES[kind](lifetime));
     redis = /** @type {RedisSettings} */ (await started.get(kind));
   }
-  return new Fleet(t, redis, `contract-edges-${++prefixes}:`, settingsOf(wanted));
+  return new Fleet(t, redis, `contract-reporter-${++prefixes}:`, settingsOf(wanted));
 }
 
 /**

@@ -1,14 +1,14 @@
-// webhook-edges.test.js: each backend records an event for webhooks if and only if it happened, and
+// webhook-transitions.test.js: each backend records an event for webhooks if and only if it happened, and
 // once, whoever dies.
 
 import assert from 'node:assert/strict';
 import { DOOR_TYPES, EVENT_TYPES } from '../../src/config/webhooks.js';
 import { optionsOf } from '../../src/operations/message.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
-import { assertSequences, begin, it } from './edge-fleet.js';
 import { eventually, LINGER_MS } from './suite.js';
+import { assertSequences, begin, it } from './transition-fleet.js';
 
-/** @typedef {import('./edge-fleet.js').Worker} Worker */
+/** @typedef {import('./transition-fleet.js').Worker} Worker */
 
 it('the first join and the last leave of a user are recorded once, over two workers', async (fleet) => {
   const worker = await fleet.server();
@@ -42,15 +42,15 @@ it('the first join and the last leave of a user are recorded once, over two work
 it('a room is occupied once and vacated once, over two workers', async (fleet) => {
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
-  a.edges.count('room', 1);
-  a.edges.count('room', 2);
+  a.reporter.count('room', 1);
+  a.reporter.count('room', 2);
   await fleet.reached(1);
-  b.edges.count('room', 1);
-  b.edges.count('other', 1);
+  b.reporter.count('room', 1);
+  b.reporter.count('other', 1);
   await fleet.recorded(2);
-  a.edges.count('room', 0);
+  a.reporter.count('room', 0);
   await fleet.recorded(2);
-  b.edges.count('room', 0);
+  b.reporter.count('room', 0);
   const texts = await fleet.recorded(3);
   assert.deepEqual(texts.sort(), [
     'room.occupied other',
@@ -64,17 +64,17 @@ it('a room that empties and fills again on a worker causes no event', async (fle
   const a = await (await fleet.server())();
   for (let attempt = 1; ; attempt++) {
     const [room, user] = [`room-${attempt}`, `user-${attempt}`];
-    a.edges.count(room, 1);
-    a.edges.connect(user);
+    a.reporter.count(room, 1);
+    a.reporter.connect(user);
     await fleet.reached(2 * attempt);
     let longestMs = 0;
     for (let i = 0; i < 20; i++) {
       const leftMs = performance.now();
-      a.edges.count(room, 0);
-      a.edges.disconnect(user);
+      a.reporter.count(room, 0);
+      a.reporter.disconnect(user);
       await new Promise((resolve) => setTimeout(resolve, LINGER_MS / 5));
-      a.edges.count(room, 1);
-      a.edges.connect(user);
+      a.reporter.count(room, 1);
+      a.reporter.connect(user);
       longestMs = Math.max(longestMs, performance.now() - leftMs);
     }
     // A busy machine may wake this test too late: then the room was really empty.
@@ -91,13 +91,13 @@ it('the first and the last connection of a user are recorded, whatever the name'
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
   const users = ['ann', 'a}b{c', '"\\é\u0000', '\u{1F600}', 'lane-3'];
-  for (const user of users) a.edges.connect(user);
+  for (const user of users) a.reporter.connect(user);
   await fleet.reached(users.length);
-  for (const user of users) b.edges.connect(user);
+  for (const user of users) b.reporter.connect(user);
   await fleet.recorded(users.length);
-  for (const user of users) a.edges.disconnect(user);
+  for (const user of users) a.reporter.disconnect(user);
   await fleet.recorded(users.length);
-  for (const user of users) b.edges.disconnect(user);
+  for (const user of users) b.reporter.disconnect(user);
   await fleet.recorded(2 * users.length);
   const events = await fleet.events();
   assertSequences(events);
@@ -110,15 +110,15 @@ it('the first and the last connection of a user are recorded, whatever the name'
 
 it('events of a room have one sequence, whatever their kind', async (fleet) => {
   const a = await (await fleet.server())();
-  a.edges.count('room', 1);
+  a.reporter.count('room', 1);
   await fleet.reached(1);
   a.join('room', 'ann');
   await fleet.reached(2);
-  a.edges.publish('room', { sender: 'ann', payload: '{"text":"hé"}', offset: undefined });
+  a.reporter.publish('room', { sender: 'ann', payload: '{"text":"hé"}', offset: undefined });
   await fleet.reached(3);
   a.leave('room', 'ann');
   await fleet.reached(4);
-  a.edges.count('room', 0);
+  a.reporter.count('room', 0);
   assert.deepEqual(await fleet.recorded(5), [
     'room.occupied room',
     'member.joined room ann',
@@ -139,14 +139,14 @@ it('a repeated publish is recorded once, or later if the first answer was lost',
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
   /** @param {Worker} one @param {string} room @param {string} key @param {boolean} [isHeard] */
-  const publish = async ({ broker, edges }, room, key, isHeard = true) => {
+  const publish = async ({ broker, reporter }, room, key, isHeard = true) => {
     const text = Buffer.from('1');
     const publication = encodePublication(KIND.MESSAGE, 1, 0, 'ann', text, 0, 1);
     const options = optionsOf({ owner: 'ann', idempotencyKey: key }, publication);
     const position = await broker.publish(room, publication, options);
     const idempotencyKey = options?.idempotencyKey;
     const offset = position?.offset;
-    if (isHeard) edges.publish(room, { sender: 'ann', payload: '1', offset, idempotencyKey });
+    if (isHeard) reporter.publish(room, { sender: 'ann', payload: '1', offset, idempotencyKey });
   };
   for (const room of ['room', 'h.room']) {
     await publish(a, room, 'one');
@@ -169,14 +169,14 @@ it('a repeated publish is recorded once, or later if the first answer was lost',
 it('a worker with 500 members is killed: 500 leave, once, and the room is vacated once', async (fleet) => {
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
-  a.edges.count('room', 500);
+  a.reporter.count('room', 500);
   for (let i = 0; i < 500; i++) {
     a.join('room', `user-${i}`);
-    a.edges.connect(`user-${i}`);
+    a.reporter.connect(`user-${i}`);
   }
   // This one stays.
   b.join('room', 'user-0');
-  b.edges.connect('user-0');
+  b.reporter.connect('user-0');
   await fleet.recorded(1001);
   a.kill();
   const texts = (await fleet.recorded(2000)).sort();
@@ -195,10 +195,10 @@ it('a worker with 500 members is killed: 500 leave, once, and the room is vacate
 it('a worker that drains leaves everything, once', async (fleet) => {
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
-  for (const one of [a, b]) one.edges.count('room', 1);
-  a.edges.count('other', 1);
+  for (const one of [a, b]) one.reporter.count('room', 1);
+  a.reporter.count('other', 1);
   a.join('room', 'ann');
-  a.edges.connect('ann');
+  a.reporter.connect('ann');
   await fleet.recorded(4);
   await a.close();
   assert.deepEqual((await fleet.recorded(7)).slice().sort(), [
@@ -215,8 +215,8 @@ it('a worker that drains leaves everything, once', async (fleet) => {
 it('the offset of a message is recorded, and of a large payload only the size', async (fleet) => {
   const a = await (await fleet.server())();
   const large = JSON.stringify('é'.repeat(10_000));
-  a.edges.publish('h.room', { sender: 'ann', payload: '1', offset: 7 });
-  a.edges.publish('h.room', { sender: 'ann', payload: large, offset: 8 });
+  a.reporter.publish('h.room', { sender: 'ann', payload: '1', offset: 7 });
+  a.reporter.publish('h.room', { sender: 'ann', payload: large, offset: 8 });
   await fleet.reached(2);
   const [small, big] = await fleet.events();
   assert.deepEqual([small.payload, small.offset, small.bytes], [1, 7, undefined]);
@@ -227,11 +227,11 @@ it(
   'only the rooms and kinds that an endpoint asks for are recorded',
   async (fleet) => {
     const a = await (await fleet.server())();
-    assert.equal(a.edges.hasMessages, false);
-    a.edges.count('chat.1', 1);
-    a.edges.count('other', 1);
+    assert.equal(a.reporter.hasMessages, false);
+    a.reporter.count('chat.1', 1);
+    a.reporter.count('other', 1);
     a.join('chat.1', 'ann');
-    a.edges.connect('ann');
+    a.reporter.connect('ann');
     assert.deepEqual(await fleet.recorded(1), ['room.occupied chat.1']);
   },
   { types: ['room.occupied', 'room.vacated'], rooms: ['chat.*'] },
@@ -281,14 +281,19 @@ it(
   async (fleet) => {
     const a = await (await fleet.server())();
     const data = '{"text":"hé"}';
-    a.edges.report(
+    a.reporter.report(
       '~7:private-a',
       'client.event',
       { event: 'client-"x"', socket_id: '1.2', user_id: undefined },
       { data },
     );
-    a.edges.report('~7:private-a', 'client.event', { event: 'long' }, { data: 'é'.repeat(9000) });
-    a.edges.report('other', 'client.event', { event: 'client-y' }, { data });
+    a.reporter.report(
+      '~7:private-a',
+      'client.event',
+      { event: 'long' },
+      { data: 'é'.repeat(9000) },
+    );
+    a.reporter.report('other', 'client.event', { event: 'client-y' }, { data });
     await fleet.recorded(2);
     const [small, large] = await fleet.events();
     const { seq, epoch, at, ...rest } = small;
@@ -315,18 +320,18 @@ it(
     const [a, b] = [await worker(), await worker()];
     const room = '~7:cache-a';
     for (const one of [a, b]) {
-      one.edges.count(room, 1);
+      one.reporter.count(room, 1);
       await fleet.recorded(1);
     }
     const missed = (/** @type {Worker} */ one, /** @type {string} */ mark) =>
-      one.edges.report(room, 'cache.missed', {}, { mark });
+      one.reporter.report(room, 'cache.missed', {}, { mark });
     for (const one of [a, b, a]) missed(one, 'epoch:0');
     assert.deepEqual(await fleet.recorded(2), [`room.occupied ${room}`, `cache.missed ${room}`]);
     missed(b, 'epoch:1');
     await fleet.recorded(3);
-    for (const one of [a, b]) one.edges.count(room, 0);
+    for (const one of [a, b]) one.reporter.count(room, 0);
     await fleet.recorded(4);
-    a.edges.count(room, 1);
+    a.reporter.count(room, 1);
     await fleet.recorded(5);
     missed(a, 'epoch:1');
     assert.deepEqual((await fleet.recorded(6)).slice(2), [
@@ -345,10 +350,10 @@ it(
   async (fleet) => {
     const a = await (await fleet.server())();
     for (const mark of ['e:0', 'e:0']) {
-      a.edges.count('~7:cache-a', 1);
+      a.reporter.count('~7:cache-a', 1);
       await new Promise((resolve) => setTimeout(resolve, 3 * LINGER_MS));
-      a.edges.report('~7:cache-a', 'cache.missed', {}, { mark });
-      a.edges.count('~7:cache-a', 0);
+      a.reporter.report('~7:cache-a', 'cache.missed', {}, { mark });
+      a.reporter.count('~7:cache-a', 0);
       await new Promise((resolve) => setTimeout(resolve, 3 * LINGER_MS));
     }
     const texts = await fleet.recorded(2);
@@ -363,20 +368,20 @@ it(
     const worker = await fleet.server();
     const [a, b] = [await worker(), await worker()];
     await a.broker.subscribe(COUNTED_ROOM);
-    for (let n = 1; n <= 30; n++) a.edges.count(COUNTED_ROOM, n);
-    a.edges.count('~7:presence-a', 2);
-    a.edges.count('~8:a', 2);
+    for (let n = 1; n <= 30; n++) a.reporter.count(COUNTED_ROOM, n);
+    a.reporter.count('~7:presence-a', 2);
+    a.reporter.count('~8:a', 2);
     await eventually(() => a.told.length === 1);
-    b.edges.count(COUNTED_ROOM, 3);
+    b.reporter.count(COUNTED_ROOM, 3);
     await eventually(() => a.told.length === 2);
-    b.edges.count(COUNTED_ROOM, 0); // it is left after the linger
+    b.reporter.count(COUNTED_ROOM, 0); // it is left after the linger
     await eventually(() => a.told.length === 3);
-    b.edges.count(COUNTED_ROOM, 4);
+    b.reporter.count(COUNTED_ROOM, 4);
     await eventually(() => a.told.length === 4);
     b.kill();
     await eventually(() => a.told.length === 5);
-    a.edges.count(COUNTED_ROOM, 31);
-    a.edges.count(COUNTED_ROOM, 30); // within the time in which changes are one
+    a.reporter.count(COUNTED_ROOM, 31);
+    a.reporter.count(COUNTED_ROOM, 30); // within the time in which changes are one
     await fleet.recorded(6);
     assert.deepEqual(a.told, [30, 33, 30, 34, 30]);
     const events = await fleet.events();
@@ -397,12 +402,12 @@ it(
   async (fleet) => {
     const a = await (await fleet.server())();
     await a.broker.subscribe(COUNTED_ROOM);
-    a.edges.count(COUNTED_ROOM, 101);
+    a.reporter.count(COUNTED_ROOM, 101);
     await eventually(() => a.told.length === 1);
     const toldMs = performance.now();
-    a.edges.count(COUNTED_ROOM, 102);
+    a.reporter.count(COUNTED_ROOM, 102);
     await new Promise((resolve) => setTimeout(resolve, 1000));
-    a.edges.count(COUNTED_ROOM, 103);
+    a.reporter.count(COUNTED_ROOM, 103);
     await eventually(() => a.told.length === 2);
     assert.ok(performance.now() - toldMs > 4500, `${performance.now() - toldMs} ms`);
     assert.deepEqual(a.told, [101, 103]);
@@ -414,7 +419,7 @@ it(
 
 it('users of a door are recorded for nobody', async (fleet) => {
   const a = await (await fleet.server())();
-  for (const user of ['~7:ann', '~ann']) a.edges.connect(user);
+  for (const user of ['~7:ann', '~ann']) a.reporter.connect(user);
   assert.deepEqual(await fleet.recorded(1), ['user.connected ~ann']);
 });
 

@@ -1,5 +1,5 @@
-// edges.js: what a worker reports for webhooks: the rooms and users that have connections here, and
-// what clients publish. Loaded only if there are endpoints.
+// webhook-reporter.js: what a worker reports for webhooks: the rooms and users that have
+// connections here, and what clients publish. Loaded only if there are endpoints.
 //
 // A store counts the workers of a room or user. It records an event when the first worker enters,
 // and when the last one leaves. A worker leaves only after `lingerMs`, as with subscriptions, so
@@ -23,9 +23,9 @@ const MAX_REPORTED = 5000;
 /** @typedef {(type: import('../config/webhooks.js').EventType, room?: string) => boolean} Covers */
 
 /**
- * The backend's part. Calls for one tag keep their order. If the backend is unavailable, edges
- * wait, and messages are lost and counted.
- * @typedef {object} EdgeStore
+ * The backend's part. Calls for one tag keep their order. If the backend is unavailable,
+ * transitions wait, and messages are lost and counted.
+ * @typedef {object} EventStore
  * @property {() => Promise<void>} start call it when the broker has started
  * @property {() => Promise<void>} close leaves everything; may be called twice
  * @property {(tag: string, connections: number) => void} enter this worker has a connection of the
@@ -52,9 +52,9 @@ const MAX_REPORTED = 5000;
  * @property {boolean} [isNumbered] the room has history or state
  */
 
-export class Edges {
+export class WebhookReporter {
   /**
-   * @param {object} parts @param {EdgeStore} parts.store @param {Covers} parts.covers
+   * @param {object} parts @param {EventStore} parts.store @param {Covers} parts.covers
    * @param {(room: string) => boolean} [parts.counts] is the room told its number of connections?
    * @param {number} parts.lingerMs
    */
@@ -147,8 +147,8 @@ export class Edges {
   /**
    * A door reports events of its own, for the endpoints of its apps:
    *
-   *   backend.edges?.report(room, 'client.event', { event, socket_id, user_id }, { data })
-   *   backend.edges?.report(room, 'cache.missed', {}, { mark: `${joined.epoch}:${joined.offset}` })
+   *   services.reporter?.report(room, 'client.event', { event, socket_id, user_id }, { data })
+   *   services.reporter?.report(room, 'cache.missed', {}, { mark: `${epoch}:${offset}` })
    *
    * The first when the broker has accepted the event, the second when a subscriber found no event
    * in the cache at this position. Only events that an endpoint asks for are recorded.
@@ -194,7 +194,7 @@ export function tagOfUser(user) {
   return `u:${JSON.stringify(user)}`;
 }
 
-/** @param {string} tag @returns {string} the key in queue.js, which chooses its lane */
+/** @param {string} tag @returns {string} the key in queue.js, which chooses its partition */
 export function keyOfTag(tag) {
   return isTagOfUser(tag) ? `u:${JSON.parse(tag.slice(2))}` : tag;
 }
@@ -205,7 +205,7 @@ export function keyOfTag(tag) {
  * @param {string} tag @param {Covers} covers
  * @returns {[first: EventType|'', last: EventType|'', fields: string]}
  */
-export function edgesOf(tag, covers) {
+export function transitionsOf(tag, covers) {
   if (isTagOfUser(tag)) return ['user.connected', 'user.disconnected', `"user":${tag.slice(2)}`];
   const wanted = (/** @type {EventType} */ type) => (covers(type, tag) ? type : '');
   return [wanted('room.occupied'), wanted('room.vacated'), `"room":"${tag}"`];

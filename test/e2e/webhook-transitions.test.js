@@ -1,5 +1,5 @@
-// webhook-edges.test.js: real servers over Redis record the events for webhooks, also if a worker is
-// killed. The test owns the lanes, so no courier reads them.
+// webhook-transitions.test.js: real servers over Redis record the events for webhooks, also if a worker is
+// killed. The test owns the partitions, so no courier reads them.
 
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
@@ -28,17 +28,20 @@ async function ownLanes(t, redis) {
     config: { redis: redis.settings, redisPrefix: 'fanfare:', redisTimeoutMs: 1000 },
   });
   await until(() => queue.connection.isWritable);
-  const lanes = Array.from({ length: PARTITIONS }, (_, lane) => lane);
-  const fences = await Promise.all(lanes.map((lane) => queue.acquire(lane)));
+  const partitions = Array.from({ length: PARTITIONS }, (_, partition) => partition);
+  const fences = await Promise.all(partitions.map((partition) => queue.acquire(partition)));
   const timer = setInterval(() => {
-    for (const [lane, fence] of fences.entries()) queue.renew(lane, Number(fence)).catch(() => {});
+    for (const [partition, fence] of fences.entries())
+      queue.renew(partition, Number(fence)).catch(() => {});
   }, RENEW_MS);
   t.after(() => {
     clearInterval(timer);
     close();
   });
   return async () => {
-    const pages = await Promise.all(lanes.map((lane) => queue.read(lane, null, 10_000)));
+    const pages = await Promise.all(
+      partitions.map((partition) => queue.read(partition, null, 10_000)),
+    );
     return pages.flat().map(({ body }) => JSON.parse(body));
   };
 }
@@ -102,7 +105,7 @@ test('members of a killed worker leave once, the last one vacates the room, and 
   assert.equal(new Set(all.map(({ epoch }) => epoch)).size, 1);
   assert.equal(all.filter(({ type }) => type === 'room.vacated').length, 1);
 
-  // A server that stops leaves its rooms. Of its keys, those of lanes and sequences stay.
+  // A server that stops leaves its rooms. Of its keys, those of partitions and sequences stay.
   const last = await connect(t, server.port);
   for (const room of ['team.b', 'team.c']) await last.ask({ type: 'join', room }, 'joined');
   await until(async () => (await events()).length === all.length + 4);
@@ -121,7 +124,7 @@ test('members of a killed worker leave once, the last one vacates the room, and 
   ]);
   const keys = (await redis.cli('--raw', 'KEYS', 'fanfare:webhooks:*')).split('\n').filter(Boolean);
   assert.deepEqual(
-    keys.filter((key) => !/:\{lane-\d+\}:|:sequence$|:\{\*\}:(?:mark|cleared)$/.test(key)),
+    keys.filter((key) => !/:\{partition-\d+\}:|:sequence$|:\{\*\}:(?:mark|cleared)$/.test(key)),
     [],
   );
 });
