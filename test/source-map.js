@@ -400,6 +400,8 @@ export const IMPORTS = Object.freeze({
       'doctor/doctor.js',
       'observability/audit-log.js',
       'protocol/refusal.js',
+      'transport/http-api/audited.js',
+      'transport/http-api/body.js',
       'transport/http-api/keys.js',
     ],
     packages: ['express'],

@@ -44,7 +44,7 @@ export class Actions {
     if (worker === undefined) return Promise.resolve(NOT_READY);
     const id = ++this.#id;
     return new Promise((resolve) => {
-      const timer = setTimeout(() => this.#settle(id, UNKNOWN), TIMEOUT_MS);
+      const timer = setTimeout(() => this.#settleRequest(id, UNKNOWN), TIMEOUT_MS);
       timer.unref();
       this.#requests.set(id, { worker, resolve, timer });
       worker.send({ type: 'operate', id, request });
@@ -70,7 +70,7 @@ export class Actions {
   /** @param {Answer} message */
   receive(message) {
     const { id } = message;
-    if (message.type === 'operated') return this.#settle(id, message);
+    if (message.type === 'operated') return this.#settleRequest(id, message);
     const tail = this.#tails.get(id);
     if (message.type === 'tailed') return tail?.onLines(message.lines, message.left);
     this.#tails.delete(id);
@@ -80,7 +80,7 @@ export class Actions {
   /** The worker has exited. @param {{id: number}} worker */
   gone(worker) {
     for (const [id, request] of this.#requests)
-      if (request.worker.id === worker.id) this.#settle(id, UNKNOWN);
+      if (request.worker.id === worker.id) this.#settleRequest(id, UNKNOWN);
     for (const [id, tail] of this.#tails) {
       if (tail.worker.id !== worker.id) continue;
       this.#tails.delete(id);
@@ -89,7 +89,7 @@ export class Actions {
   }
 
   /** @param {number} id @param {Outcome} outcome */
-  #settle(id, { status, body }) {
+  #settleRequest(id, { status, body }) {
     const request = this.#requests.get(id);
     if (request === undefined) return;
     this.#requests.delete(id);

@@ -13,7 +13,7 @@ import { fileURLToPath } from 'node:url';
 
 const PAGE = fileURLToPath(new URL('./page/', import.meta.url));
 const UPLOT = dirname(pathOf('uplot'));
-/** By the names under which the page gets them. */
+/** Files of packages, by the names under which the page gets them. */
 const LIBRARIES = Object.freeze([
   ['uplot.js', join(UPLOT, 'uPlot.iife.min.js')],
   ['uplot.css', join(UPLOT, 'uPlot.min.css')],

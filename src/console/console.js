@@ -8,12 +8,12 @@
 import { consoleAccess } from '../config/console.js';
 import { Actions } from './actions.js';
 import { CHART_METRICS } from './charts.js';
-import { Fleet } from './fleet.js';
+import { FleetFigures } from './fleet-figures.js';
+import { Gate } from './gate.js';
 import { History, SAMPLE_MS } from './history.js';
 import { LIMIT_METRICS } from './limits.js';
 import { BROKER_METRIC, Outages } from './outages.js';
 import { createRoutes } from './routes.js';
-import { Door } from './visitor.js';
 
 /** The metrics of the workers that the console reads. @type {ReadonlySet<string>} */
 export const CONSOLE_METRICS = new Set([...CHART_METRICS, ...LIMIT_METRICS, BROKER_METRIC]);
@@ -44,7 +44,7 @@ export class Console {
       this.history.mark(timeMs, kind, text);
     });
     this.actions = new Actions(server.nextReady);
-    this.fleet = new Fleet({
+    this.fleet = new FleetFigures({
       survey: () => this.#survey(),
       onChange: (timeMs, kind, text) => this.history.mark(timeMs, kind, text),
     });
@@ -57,7 +57,7 @@ export class Console {
       history: this.history,
       actions: this.actions,
       fleet: this.fleet,
-      door: new Door(server.config),
+      gate: new Gate(server.config),
       totals: () => this.totals,
       broker: () => this.outages.state,
     });
@@ -86,16 +86,16 @@ export class Console {
     }));
     const bySlot = all.map(({ slot, values }) => /** @type {const} */ ([slot, values]));
     const timeMs = Date.now();
-    this.history.add(timeMs, { totals: this.totals, workers: new Map(bySlot) });
+    this.history.addSample(timeMs, { totals: this.totals, workers: new Map(bySlot) });
     this.fleet.update(timeMs, config().redis !== null);
     const ready = all.filter(({ state }) => state === 'ready');
-    this.outages.add(
+    this.outages.addSample(
       timeMs,
       ready.map(({ values }) => values),
     );
   }
 
-  /** @returns {Promise<{workers: import('./fleet.js').WorkerInfo[], partial: boolean}>} */
+  /** @returns {Promise<{workers: import('./fleet-figures.js').WorkerInfo[], partial: boolean}>} */
   async #survey() {
     const { status, body } = await this.actions.run(SURVEY);
     const answer = JSON.parse(body);

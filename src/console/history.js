@@ -41,7 +41,7 @@ export class History {
   /** Ends of the ring: the number of samples so far. */
   #count = 0;
   #times = new Float64Array(POINTS);
-  /** By chart and name. @type {Map<string, {chart: string, name: string, values: Float64Array}>} */
+  /** Lines by chart and name. @type {Map<string, {chart: string, name: string, values: Float64Array}>} */
   #lines = new Map();
   /** Totals of the sample before, for rates. @type {ReadonlyMap<string, number>|null} */
   #before = null;
@@ -49,7 +49,7 @@ export class History {
   #marks = [];
 
   /** @param {number} timeMs since 1970 @param {Reading} reading */
-  add(timeMs, { totals, workers }) {
+  addSample(timeMs, { totals, workers }) {
     const lastMs = this.#count === 0 ? 0 : this.#times[(this.#count - 1) % POINTS];
     const at = this.#count % POINTS;
     // A clock that is set back must not bend the charts, nor make rates huge for a while.
@@ -74,7 +74,7 @@ export class History {
   }
 
   /** The samples after a time, and the marks. @param {number} sinceMs 0: all @returns {Page} */
-  read(sinceMs) {
+  samplesSince(sinceMs) {
     const first = Math.max(0, this.#count - POINTS);
     /** @type {number[]} */
     const places = [];

@@ -26,7 +26,7 @@ export class Outages {
    * @param {number} timeMs since 1970
    * @param {readonly ReadonlyMap<string, number>[]} workers the metrics of those that are ready
    */
-  add(timeMs, workers) {
+  addSample(timeMs, workers) {
     const known = workers.flatMap((values) => values.get(BROKER_METRIC) ?? []);
     // If no worker has answered, nothing is known: the state of the last sample stays.
     if (known.length === 0) return;

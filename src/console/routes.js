@@ -11,19 +11,19 @@
 //   GET  /console/api/tail?room=       lines of JSON: the publications of a room, as they arrive
 
 import { Router } from 'express';
-import { fits } from '../config/room-patterns.js';
 import { VERSION } from '../config/version.js';
 import { examineServer } from '../doctor/doctor.js';
 import { AuditLog } from '../observability/audit-log.js';
 import { refusal, toHttp } from '../protocol/refusal.js';
+import { ACTIONS } from '../transport/http-api/audited.js';
+import { isJson, readBody } from '../transport/http-api/body.js';
 import { HEADERS, readAssets } from './assets.js';
-import { jsonBody } from './body.js';
 import { CHARTS } from './charts.js';
 import { POINTS, SAMPLE_MS } from './history.js';
 import { limitsOf } from './limits.js';
 
 /** A body has at most a message of the largest size, as a JSON text within JSON. */
-const MAX_BODY = '4mb';
+const MAX_BODY_BYTES = 4_194_304;
 /** A report is read again after this time, because it opens a connection to Redis. */
 const REPORT_MS = 10_000;
 /** Bytes that may wait for the reader of a tail. Further lines are counted only. */
@@ -33,7 +33,7 @@ const TAIL_BEAT_MS = 10_000;
 /** @import { Config } from '../config/settings.js' */
 /** @import { Answer } from '../protocol/refusal.js' */
 /** @import { Actions, Outcome, Worker } from './actions.js' */
-/** @import { Door, Visitor } from './visitor.js' */
+/** @import { Gate, Admitted } from './gate.js' */
 /** @import { Request, Response } from 'express' */
 
 /** One slot of the server. @typedef {{slot: number, state: string, pid: number|null}} Slot */
@@ -60,7 +60,7 @@ const TAIL_BEAT_MS = 10_000;
 /**
  * @typedef {object} Parts that the routes act with
  * @property {Server} server @property {import('./history.js').History} history
- * @property {Actions} actions @property {Door} door @property {import('./fleet.js').Fleet} fleet
+ * @property {Actions} actions @property {Gate} gate @property {import('./fleet-figures.js').FleetFigures} fleet
  * @property {() => ReadonlyMap<string, number>} totals of the last sample
  * @property {() => import('./outages.js').BrokerState} broker
  */
@@ -75,7 +75,7 @@ export function createRoutes(parts) {
     next();
   });
   router.get([...assets.keys()], async (request, response) => {
-    const refused = parts.door.refusePage(request);
+    const refused = parts.gate.refusePage(request);
     if (refused !== null) return answer(response, toHttp(refused));
     const asset = assets.get(request.path);
     if (asset === undefined) return answer(response, NOT_FOUND);
@@ -92,7 +92,7 @@ export function createRoutes(parts) {
   api.get('/doctor', routes.doctor);
   api.get('/webhooks', routes.webhooks);
   api.post('/webhooks/:endpoint/test', routes.testWebhook);
-  api.post('/actions/:route', ...jsonBody(MAX_BODY), routes.act);
+  api.post('/actions/:route', routes.act);
   api.get('/tail', routes.tail);
   api.use((_request, response) => answer(response, NOT_FOUND));
   return router;
@@ -100,7 +100,7 @@ export function createRoutes(parts) {
 
 class Routes {
   #startedMs = Date.now();
-  /** @type {WeakMap<Request, Visitor & {address: string}>} */
+  /** @type {WeakMap<Request, Admitted & {address: string}>} */
   #visitors = new WeakMap();
   /** @type {{atMs: number, report: ReturnType<typeof examineServer>}|null} */
   #lastReport = null;
@@ -114,7 +114,7 @@ class Routes {
 
   /** @param {Request} request @param {Response} response @param {() => void} next */
   admit = (request, response, next) => {
-    const found = this.parts.door.admit(request);
+    const found = this.parts.gate.admitVisitor(request);
     if ('code' in found) {
       // A page without a key is one that has yet to ask its visitor.
       if (request.headers.authorization !== undefined)
@@ -130,25 +130,22 @@ class Routes {
     next();
   };
 
-  /** @param {Request} request @returns {Visitor & {address: string}} */
+  /** @param {Request} request @returns {Admitted & {address: string}} */
   #visitorOf(request) {
-    return /** @type {Visitor & {address: string}} */ (this.#visitors.get(request));
+    return /** @type {Admitted & {address: string}} */ (this.#visitors.get(request));
   }
 
   /** @param {Request} request @param {Response} response */
   session = (request, response) => {
-    const { name, rights, rooms } = this.#visitorOf(request);
+    const { name, rights } = this.#visitorOf(request);
     const config = this.parts.server.config();
     response.json({
       key: name,
       rights,
-      rooms,
       server: config.serverId,
       version: VERSION,
       broker: config.redis === null ? 'embedded' : 'redis',
       hasTokens: config.tokens !== null,
-      history: config.history.map(({ pattern }) => pattern),
-      presence: config.presence.map(({ pattern }) => pattern),
       charts: CHARTS.map(({ id, title, help, unit }) => ({ id, title, help, unit })),
       sampleMs: SAMPLE_MS,
       points: POINTS,
@@ -158,10 +155,10 @@ class Routes {
   /** @param {Request} request @param {Response} response */
   history = (request, response) => {
     const { history, server, broker, fleet } = this.parts;
-    fleet.watch(Date.now());
+    fleet.pageAsked(Date.now());
     const since = Number(request.query.since ?? 0);
     response.json({
-      ...history.read(Number.isFinite(since) ? since : 0),
+      ...history.samplesSince(Number.isFinite(since) ? since : 0),
       startedMs: this.#startedMs,
       readiness: server.readiness(),
       slots: server.slots(),
@@ -215,11 +212,15 @@ class Routes {
   act = async (request, response) => {
     const { rights, rooms } = this.#visitorOf(request);
     const route = String(request.params.route);
-    const { params = {}, query = {}, body = '' } = request.body ?? {};
+    const received = await readCall(request);
+    if (received === null) return;
+    if ('status' in received) return answer(response, received);
+    const { params = {}, query = {}, body = '' } = received.call;
     if (!isTexts(params) || !isTexts(query) || typeof body !== 'string')
       return answer(response, INVALID);
     const outcome = await this.parts.actions.run({ route, params, query, body, rights, rooms });
-    if (CHANGES.has(route)) {
+    // An operator accounts for publishing, too.
+    if (ACTIONS.has(/** @type {any} */ (route)) || route === 'publish') {
       const result = outcome.status === 200 ? 'done' : fieldsIn(outcome.body).error;
       this.#acted(request, route, { ...params, ...fieldsIn(body) }, result);
     }
@@ -238,10 +239,9 @@ class Routes {
 
   /** @param {Request} request @param {Response} response */
   tail = (request, response) => {
-    const { rights, rooms } = this.#visitorOf(request);
+    const { rights, covers } = this.#visitorOf(request);
     const room = String(request.query.room ?? '');
-    const isCovered = rooms === null || rooms.some((pattern) => fits(pattern.split('*'), room));
-    if (!rights.includes('history') || !isCovered) return answer(response, DENIED);
+    if (!rights.includes('history') || !covers(room)) return answer(response, DENIED);
     let left = 0;
     /** @param {object} line */
     const write = (line) => response.write(`${JSON.stringify(line)}\n`);
@@ -269,23 +269,29 @@ class Routes {
   };
 }
 
-/** Actions that an operator may have to account for. */
-const CHANGES = new Set([
-  'publish',
-  'broadcast',
-  'delete_history',
-  'disconnect',
-  'join',
-  'leave',
-  'revoke',
-]);
+/**
+ * Reads the body of an action.
+ * @param {Request} request
+ * @returns {Promise<{call: Record<string, any>}|Answer|null>} null: the client has left
+ */
+function readCall(request) {
+  if (!isJson(request)) return Promise.resolve(toHttp(refusal('UNSUPPORTED_MEDIA_TYPE')));
+  return new Promise((resolve) => {
+    readBody(
+      request,
+      MAX_BODY_BYTES,
+      (body) => resolve({ call: fieldsIn(body.toString()) }),
+      (reason) => resolve(reason === 'gone' ? null : CUT[reason]),
+    );
+  });
+}
 
-/** @param {string} body @returns {Record<string, any>} */
+/** @param {string} body @returns {Record<string, any>} none if it is not JSON */
 function fieldsIn(body) {
   try {
     return Object(JSON.parse(body));
   } catch {
-    return {}; // the worker has refused it
+    return {};
   }
 }
 
@@ -295,6 +301,11 @@ function addressOf({ socket }) {
 }
 
 const NOT_FOUND = toHttp(refusal('NOT_FOUND'));
+/** A body that is refused before its end. */
+const CUT = Object.freeze({
+  body_size: toHttp(refusal('BODY_TOO_LARGE')),
+  body_time: toHttp(refusal('REQUEST_TIMEOUT')),
+});
 const INVALID = toHttp(refusal('INVALID_REQUEST'));
 const BUSY = toHttp(refusal('UNAVAILABLE', 'Too many tails are open, or no worker is ready.'));
 const NO_TEST = toHttp(refusal('PERMISSION_DENIED', 'This key may not publish.'));

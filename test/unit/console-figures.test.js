@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Fleet } from '../../src/console/fleet.js';
+import { FleetFigures } from '../../src/console/fleet-figures.js';
 import { Outages } from '../../src/console/outages.js';
 import { countRooms } from '../../src/worker/operator.js';
 
@@ -36,13 +36,13 @@ test('an outage begins with the first worker without the broker and ends with th
   /** @type {unknown[]} */
   const changes = [];
   const outages = new Outages((...change) => changes.push(change));
-  outages.add(1000, workers(1, 1));
-  outages.add(4000, workers(1, 0));
+  outages.addSample(1000, workers(1, 1));
+  outages.addSample(4000, workers(1, 0));
   assert.deepEqual(outages.state, { sinceMs: 4000, without: 1, workers: 2 });
-  outages.add(7000, workers(0, 0));
+  outages.addSample(7000, workers(0, 0));
   assert.deepEqual(outages.state, { sinceMs: 4000, without: 2, workers: 2 });
-  outages.add(10_000, workers(1, 0));
-  outages.add(13_000, workers(1, 1));
+  outages.addSample(10_000, workers(1, 0));
+  outages.addSample(13_000, workers(1, 1));
   assert.deepEqual(outages.state, { sinceMs: null, without: 0, workers: 2 });
   assert.deepEqual(changes, [
     [4000, 'outage', 0],
@@ -52,9 +52,9 @@ test('an outage begins with the first worker without the broker and ends with th
 
 test('a sample that no worker has answered changes nothing', () => {
   const outages = new Outages(() => {});
-  outages.add(1000, workers(0));
-  outages.add(4000, []);
-  outages.add(7000, [new Map()]);
+  outages.addSample(1000, workers(0));
+  outages.addSample(4000, []);
+  outages.addSample(7000, [new Map()]);
   assert.deepEqual(outages.state, { sinceMs: 1000, without: 1, workers: 1 });
 });
 
@@ -70,12 +70,12 @@ test('a span without a value stays empty', () => {
   assert.deepEqual(inSpans([0, 30_000], lines, 30_000).lines[0].values, [null, 0]);
 });
 
-/** @param {import('../../src/console/fleet.js').WorkerInfo[][]} answers of surveys */
+/** @param {import('../../src/console/fleet-figures.js').WorkerInfo[][]} answers of surveys */
 function fleetOf(...answers) {
   /** @type {[number, string, string][]} */
   const changes = [];
   let asked = 0;
-  const fleet = new Fleet({
+  const fleet = new FleetFigures({
     survey: async () => {
       const workers = answers[asked++] ?? answers.at(-1);
       if (workers === undefined) throw new Error('no worker is ready');
@@ -97,17 +97,17 @@ test('while no page is open, servers of a large fleet ask less often', async () 
   assert.equal(asked(), 1, '40 servers with 160 workers: each 32 s, 200 answers a second');
   await fleet.update(32_000, true);
   assert.equal(asked(), 2);
-  fleet.watch(33_000);
+  fleet.pageAsked(33_000);
   assert.equal(asked(), 3);
 });
 
 test('the figures of all servers are sums, with rates from two surveys', () => {
   const { fleet } = fleetOf();
   assert.equal(fleet.sums(null), null);
-  fleet.add(0, [worker({}), worker({ server: 'web-2', connections: 7, refused: 3 })], false);
+  fleet.addSurvey(0, [worker({}), worker({ server: 'web-2', connections: 7, refused: 3 })], false);
   assert.equal(fleet.sums(null)?.connections, 7);
   assert.equal(fleet.sums(null)?.messages, null);
-  fleet.add(
+  fleet.addSurvey(
     5000,
     [
       worker({ messages: 50, connections: 1, state: 'draining' }),
@@ -130,56 +130,56 @@ test('the figures of all servers are sums, with rates from two surveys', () => {
 
 test('a worker that was replaced counts from 0, and none counts below it', () => {
   const { fleet } = fleetOf();
-  fleet.add(0, [worker({ errors: 1000 })], false);
-  fleet.add(5000, [worker({ pid: 2, uptimeS: 3, errors: 4 })], false);
+  fleet.addSurvey(0, [worker({ errors: 1000 })], false);
+  fleet.addSurvey(5000, [worker({ pid: 2, uptimeS: 3, errors: 4 })], false);
   assert.equal(fleet.sums(null)?.errors, 4);
 });
 
 test('a worker of an older version has no rates', () => {
   const old = worker({ messages: undefined, deliveries: undefined });
   const { fleet } = fleetOf();
-  fleet.add(0, [old], false);
-  fleet.add(5000, [old], false);
+  fleet.addSurvey(0, [old], false);
+  fleet.addSurvey(5000, [old], false);
   assert.equal(fleet.sums(null)?.messages, null);
   assert.equal(fleet.sums(null)?.errors, 0);
 });
 
 test('surveys that are far apart, while no page is open, have rates as well', () => {
   const { fleet } = fleetOf();
-  fleet.add(0, [worker({})], false);
-  fleet.add(12_000, [worker({ messages: 60 })], false);
+  fleet.addSurvey(0, [worker({})], false);
+  fleet.addSurvey(12_000, [worker({ messages: 60 })], false);
   assert.equal(fleet.sums(null)?.messages, 5);
 });
 
 test('a server that misses two surveys is dead: an event, then forgotten, and another if it returns', () => {
   const { fleet, changes, states } = fleetOf();
   const both = [worker({}), worker({ server: 'web-2' })];
-  fleet.add(0, both, false);
-  fleet.add(5000, [worker({})], false);
+  fleet.addSurvey(0, both, false);
+  fleet.addSurvey(5000, [worker({})], false);
   assert.deepEqual(states(), ['web-1 5000 here', 'web-2 0 late']);
   assert.deepEqual(changes, []);
-  fleet.add(10_000, [worker({})], false);
+  fleet.addSurvey(10_000, [worker({})], false);
   assert.deepEqual(states(), ['web-1 10000 here', 'web-2 0 dead']);
   assert.deepEqual(changes, [[10_000, 'gone', 'web-2 does not answer']]);
   assert.equal(fleet.sums('web-2'), null);
-  fleet.add(15_000, both, false);
+  fleet.addSurvey(15_000, both, false);
   assert.deepEqual(changes[1], [15_000, 'returned', 'web-2 answers again']);
   assert.deepEqual(states(), ['web-1 15000 here', 'web-2 15000 here']);
-  fleet.add(16 * 60_000, [worker({})], false);
+  fleet.addSurvey(16 * 60_000, [worker({})], false);
   assert.deepEqual(states(), ['web-1 960000 here']);
 });
 
 test('a worker that misses one survey makes no event', () => {
   const { fleet, changes } = fleetOf();
   for (const [i, server] of ['web-2', 'web-1', 'web-2', 'web-1'].entries())
-    fleet.add(i * 3000, [worker({ server })], true);
+    fleet.addSurvey(i * 3000, [worker({ server })], true);
   assert.deepEqual(changes, []);
 });
 
 test('a server that drained before it went has left, which is no alarm', () => {
   const { fleet, changes, states } = fleetOf();
-  fleet.add(0, [worker({}), worker({ server: 'web-2', state: 'draining' })], false);
-  for (const atMs of [3000, 6000]) fleet.add(atMs, [worker({})], false);
+  fleet.addSurvey(0, [worker({}), worker({ server: 'web-2', state: 'draining' })], false);
+  for (const atMs of [3000, 6000]) fleet.addSurvey(atMs, [worker({})], false);
   assert.deepEqual(states(), ['web-1 6000 here', 'web-2 0 left']);
   assert.deepEqual(changes, [[6000, 'gone', 'web-2 has left after a drain']]);
 });
@@ -191,7 +191,7 @@ test('all samples ask while a page is open, every third otherwise, and doubt ask
   const times = [];
   for (let nowMs = 0; nowMs < 60_000; nowMs += 3000) {
     const before = asked();
-    if (nowMs === 24_000) fleet.watch(nowMs);
+    if (nowMs === 24_000) fleet.pageAsked(nowMs);
     await fleet.update(nowMs, true);
     if (asked() > before) times.push(nowMs);
   }
@@ -214,8 +214,8 @@ test('the list of servers waits for a survey if there is no recent one', async (
 
 test('a survey that fails keeps the servers, with the reason', async () => {
   const { fleet, states } = fleetOf();
-  fleet.add(0, [worker({})], false);
-  fleet.watch(1);
+  fleet.addSurvey(0, [worker({})], false);
+  fleet.pageAsked(1);
   await fleet.update(1, true);
   assert.deepEqual([fleet.overview().fault, states()], ['no worker is ready', ['web-1 0 here']]);
 });

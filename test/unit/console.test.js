@@ -8,9 +8,9 @@ import { LIMIT_MODES } from '../../src/config/settings.js';
 import { Actions, MAX_TAILS } from '../../src/console/actions.js';
 import { readAssets } from '../../src/console/assets.js';
 import { CHART_METRICS, CHARTS } from '../../src/console/charts.js';
+import { Gate } from '../../src/console/gate.js';
 import { History, POINTS, quantile, SAMPLE_MS } from '../../src/console/history.js';
 import { LIMIT_METRICS, LIMITS, limitsOf } from '../../src/console/limits.js';
-import { Door } from '../../src/console/visitor.js';
 import { Aggregate } from '../../src/observability/aggregate.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { createMetrics } from '../../src/observability/registry.js';
@@ -36,22 +36,29 @@ function reading(totals, workers = []) {
 
 /** @param {History} history @param {string} chart @param {string} name */
 function valuesOf(history, chart, name) {
-  return history.read(0).lines.find((line) => line.chart === chart && line.name === name)?.values;
+  return history.samplesSince(0).lines.find((line) => line.chart === chart && line.name === name)
+    ?.values;
 }
 
 test('counters become rates a second, and the first sample has none', () => {
   const history = new History();
-  history.add(2000, reading({ fanfare_deliveries_total: 50, websocket_connections_total: 3 }));
-  history.add(4000, reading({ fanfare_deliveries_total: 150, websocket_connections_total: 4 }));
+  history.addSample(
+    2000,
+    reading({ fanfare_deliveries_total: 50, websocket_connections_total: 3 }),
+  );
+  history.addSample(
+    4000,
+    reading({ fanfare_deliveries_total: 150, websocket_connections_total: 4 }),
+  );
   assert.deepEqual(valuesOf(history, 'deliveries', 'deliveries'), [null, 50]);
   assert.deepEqual(valuesOf(history, 'connections', 'connections'), [3, 4]);
 });
 
 test('each label that has counted has a line, with the events of each sample', () => {
   const history = new History();
-  history.add(2000, reading({}));
+  history.addSample(2000, reading({}));
   const key = 'fanfare_admissions_refused_total';
-  history.add(3000, reading({ [`${key}{per_ip}`]: 2, [`${key}{origin}`]: 0 }));
+  history.addSample(3000, reading({ [`${key}{per_ip}`]: 2, [`${key}{origin}`]: 0 }));
   assert.deepEqual(valuesOf(history, 'refusals', 'per_ip'), [null, 2]);
   assert.equal(valuesOf(history, 'refusals', 'origin'), undefined);
 });
@@ -59,15 +66,15 @@ test('each label that has counted has a line, with the events of each sample', (
 test('a worker has lines of its own, with gaps for the time before it started', () => {
   const history = new History();
   const memory = { process_resident_memory_bytes: 1000 };
-  history.add(1000, reading({}, [[0, memory]]));
-  history.add(
+  history.addSample(1000, reading({}, [[0, memory]]));
+  history.addSample(
     2000,
     reading({}, [
       [0, memory],
       [1, memory],
     ]),
   );
-  history.add(3000, reading({}, [[1, memory]]));
+  history.addSample(3000, reading({}, [[1, memory]]));
   assert.deepEqual(valuesOf(history, 'memory', 'worker 0'), [1000, 1000, null]);
   assert.deepEqual(valuesOf(history, 'memory', 'worker 1'), [null, 1000, 1000]);
 });
@@ -77,9 +84,9 @@ test('quantiles come from the observations of one sample', () => {
   const name = 'fanfare_bus_round_trip_seconds';
   const counts = (/** @type {number} */ low, /** @type {number} */ high) =>
     reading({ [`${name}{0.001}`]: low, [`${name}{0.01}`]: high, [`${name}{+Inf}`]: high });
-  history.add(1000, counts(100, 100));
-  history.add(2000, counts(100, 200));
-  history.add(3000, counts(100, 200));
+  history.addSample(1000, counts(100, 100));
+  history.addSample(2000, counts(100, 200));
+  history.addSample(3000, counts(100, 200));
   assert.deepEqual(valuesOf(history, 'bus', 'p50'), [null, 5.5, null]);
   assert.deepEqual(valuesOf(history, 'bus', 'p99'), [null, 9.91, null]);
 });
@@ -97,24 +104,25 @@ test('the history keeps 15 minutes, and a page reads only what is new to it', ()
   const history = new History();
   const count = POINTS + 50;
   for (let i = 0; i < count; i++)
-    history.add((i + 1) * SAMPLE_MS, reading({ websocket_connections_total: i }));
-  const { times } = history.read(0);
+    history.addSample((i + 1) * SAMPLE_MS, reading({ websocket_connections_total: i }));
+  const { times } = history.samplesSince(0);
   assert.equal(POINTS * SAMPLE_MS, 15 * 60_000);
   assert.equal(times.length, POINTS);
   assert.equal(times[0], 51 * SAMPLE_MS);
   assert.equal(valuesOf(history, 'connections', 'connections')?.at(-1), count - 1);
-  assert.deepEqual(history.read(times[POINTS - 3]).times, times.slice(-2));
+  assert.deepEqual(history.samplesSince(times[POINTS - 3]).times, times.slice(-2));
 });
 
 test('a clock that is set back neither turns the charts around nor changes their rates', () => {
   const history = new History();
   const times = [60_000, 63_000, 3000, 6000, 75_000];
   for (const [i, timeMs] of times.entries())
-    history.add(timeMs, reading({ fanfare_deliveries_total: i * 30 }));
-  assert.deepEqual(history.read(0).times, [60_000, 63_000, 66_000, 69_000, 75_000]);
-  assert.deepEqual(history.read(0).lines.find(({ chart }) => chart === 'deliveries')?.values, [
-    ...[null, 10, 10, 10, 5],
-  ]);
+    history.addSample(timeMs, reading({ fanfare_deliveries_total: i * 30 }));
+  assert.deepEqual(history.samplesSince(0).times, [60_000, 63_000, 66_000, 69_000, 75_000]);
+  assert.deepEqual(
+    history.samplesSince(0).lines.find(({ chart }) => chart === 'deliveries')?.values,
+    [...[null, 10, 10, 10, 5]],
+  );
 });
 
 test('marks are kept as long as the samples', () => {
@@ -122,7 +130,7 @@ test('marks are kept as long as the samples', () => {
   history.mark(0, 'start', 'old');
   history.mark(POINTS * SAMPLE_MS + 1, 'restart', 'new');
   assert.deepEqual(
-    history.read(0).marks.map(({ text }) => text),
+    history.samplesSince(0).marks.map(({ text }) => text),
     ['new'],
   );
 });
@@ -151,11 +159,11 @@ test('a full history of a large server takes less than 5 MB', (t) => {
     );
   const beforeBytes = used();
   for (let i = 0; i < POINTS; i++) {
-    history.add(i * SAMPLE_MS, totals(i));
+    history.addSample(i * SAMPLE_MS, totals(i));
     history.mark(i * SAMPLE_MS, 'restart', `worker ${i} died (SIGKILL)`);
   }
   const bytes = used() - beforeBytes;
-  const { lines, marks } = history.read(0);
+  const { lines, marks } = history.samplesSince(0);
   assert.deepEqual([lines.length, marks.length], [500, 200]);
   t.diagnostic(`${(bytes / 1e6).toFixed(2)} MB`);
   assert.ok(bytes > 1e6 && bytes < 5e6, `${bytes} bytes`);
@@ -238,7 +246,7 @@ test('a console that is ordered but has no key is a fault of the configuration',
 function admit(env, headers) {
   const config = configOf(env);
   const request = { headers: { host: 'localhost:9090', 'x-fanfare-console': '1', ...headers } };
-  const found = new Door(() => config).admit(
+  const found = new Gate(() => config).admitVisitor(
     /** @type {import('node:http').IncomingMessage} */ (/** @type {unknown} */ (request)),
   );
   return 'code' in found ? found.code : found.rights;

@@ -12,8 +12,8 @@ import { pill } from './parts.js';
 const MAX_BUTTONS = 8;
 
 /** @import { App } from './view.js' */
-/** @typedef {import('../fleet.js').Member} Server */
-/** @typedef {import('../fleet.js').Overview} Overview */
+/** @typedef {import('../fleet-figures.js').Member} Server */
+/** @typedef {import('../fleet-figures.js').Overview} Overview */
 
 /** Before the first answer of this server. @type {Overview} */
 const UNKNOWN = Object.freeze({ fault: '', isPartial: false, sums: null, servers: [] });

@@ -7,7 +7,7 @@ import { barred, dataTable, empty, numeric, pageHead, pill, warning } from './pa
 import { PolledView } from './polled.js';
 
 /** @import { App } from './view.js' */
-/** @import { Member, WorkerInfo } from '../fleet.js' */
+/** @import { Member, WorkerInfo } from '../fleet-figures.js' */
 /** @typedef {Pick<Member, 'name'|'seenMs'|'state'> & {workers: WorkerInfo[]}} Server */
 
 const COLUMNS = [

@@ -16,7 +16,7 @@
  * @property {number} startedMs
  * @property {{ready: number, workers: number, draining: boolean}} readiness
  * @property {{slot: number, state: string, pid: number|null}[]} slots
- * @property {import('../fleet.js').Overview} fleet
+ * @property {import('../fleet-figures.js').Overview} fleet
  * @property {{sinceMs: number|null, without: number, workers: number}} broker `sinceMs`: the outage
  *   began; null: there is none
  */

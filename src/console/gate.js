@@ -1,4 +1,4 @@
-// visitor.js: decides whether a request may use the console, and with which rights.
+// gate.js: decides whether a request may use the console, and with which rights.
 //
 // On loopback the console is open without a key. Then a page of another site in a browser of this
 // machine is the attacker, and three checks keep it out:
@@ -23,13 +23,14 @@ const HEADER = 'x-fanfare-console';
 /** @import { IncomingMessage } from 'node:http' */
 
 /**
- * @typedef {object} Visitor
+ * @typedef {object} Admitted
  * @property {string} name of the key; '' without one
  * @property {readonly ApiRight[]} rights
  * @property {readonly string[]|null} rooms patterns; null: all rooms
+ * @property {(room: string) => boolean} covers
  */
 
-export class Door {
+export class Gate {
   /** Keys of one configuration; a reload brings another one. */
   #keys = new KeyRing([]);
   /** @type {Config|null} */
@@ -49,13 +50,13 @@ export class Door {
     return null;
   }
 
-  /** @param {IncomingMessage} request of the interface @returns {Visitor|Refusal} */
-  admit(request) {
+  /** @param {IncomingMessage} request of the interface @returns {Admitted|Refusal} */
+  admitVisitor(request) {
     const refused = this.refusePage(request) ?? refuseForeign(request);
     if (refused !== null) return refused;
     const config = this.configOf();
     if (consoleAccess(config).access === 'open')
-      return { name: '', rights: API_RIGHTS, rooms: null };
+      return { name: '', rights: API_RIGHTS, rooms: null, covers: () => true };
     if (config !== this.#config) {
       this.#config = config;
       this.#keys = new KeyRing(config.apiKeys);
@@ -71,7 +72,7 @@ export class Door {
     const { name, rights, rooms } = config.apiKeys[this.#keys.keys.indexOf(found)];
     if (!rights.includes('console'))
       return refusal('PERMISSION_DENIED', 'This API key does not have the right console.');
-    return { name, rights, rooms };
+    return { name, rights, rooms, covers: (room) => found.covers(room) };
   }
 }
 

@@ -1,5 +1,5 @@
-// fleet.js: what all servers say of themselves, how fast their figures grow, and which have gone.
-//   Console, every sample --> a survey of all workers, if one is due --> Fleet --> history, servers
+// fleet-figures.js: what all servers say of themselves, how it grows, and which servers have gone.
+//   Console, every sample --> a survey of all workers, if one is due --> FleetFigures --> history, servers
 //
 // The surveys of the last minute stay here, so a page that opens has rates at once. While no page
 // is open, there are fewer surveys: a server that dies at night is an event all the same. A server
@@ -53,7 +53,7 @@ const MAX_SERVERS = 200;
 
 /** @typedef {{workers: WorkerInfo[], seenMs: number, missed: number}} Seen */
 
-export class Fleet {
+export class FleetFigures {
   /** @type {{atMs: number, workers: Map<string, WorkerInfo>}[]} */
   #surveys = [];
   /** @type {Map<string, Seen>} */
@@ -77,10 +77,10 @@ export class Fleet {
   }
 
   /** A page is open. @param {number} nowMs since 1970 */
-  watch(nowMs) {
+  pageAsked(nowMs) {
     const wasWatched = this.#isWatched(nowMs);
     this.#watchedMs = nowMs;
-    // Its next request, a sample later, gets figures of now.
+    // The page asks again a sample later, and gets figures of now.
     if (!wasWatched) this.update(nowMs, true);
   }
 
@@ -99,7 +99,7 @@ export class Fleet {
     // A little less, because samples are not exactly in time.
     const isDue = nowMs > this.#askedMs + this.#idleMs() - 500;
     if (!(isWatched || (isShared && (isDue || isDoubtful)))) return;
-    this.#asking ??= this.#ask(nowMs).finally(() => {
+    this.#asking ??= this.#askServers(nowMs).finally(() => {
       this.#asking = null;
     });
     await this.#asking;
@@ -110,29 +110,29 @@ export class Fleet {
     return Math.max(IDLE_MS, (1000 * this.#servers.size * workers) / ANSWERS_PER_S);
   }
 
-  /** For a view that has nothing else to show: waits for a survey if there is no recent one. */
+  /** Waits for a survey if there is no recent one: the view has nothing else to show. */
   async refresh(nowMs = Date.now()) {
-    this.watch(nowMs);
+    this.pageAsked(nowMs);
     const lastMs = this.#surveys.at(-1)?.atMs ?? Number.NEGATIVE_INFINITY;
     if (nowMs > lastMs + 2 * IDLE_MS) await this.update(nowMs, true);
   }
 
   /** @param {number} nowMs */
-  async #ask(nowMs) {
+  async #askServers(nowMs) {
     this.#askedMs = nowMs;
     try {
       const { workers, partial } = await this.survey();
-      this.add(nowMs, workers, partial);
+      this.addSurvey(nowMs, workers, partial);
     } catch (error) {
       this.#fault = /** @type {Error} */ (error).message;
     }
   }
 
   /** @param {number} atMs @param {readonly WorkerInfo[]} workers @param {boolean} isPartial */
-  add(atMs, workers, isPartial) {
+  addSurvey(atMs, workers, isPartial) {
     this.#fault = '';
     this.#isPartial = isPartial;
-    this.#surveys.push({ atMs, workers: new Map(workers.map((one) => [keyOf(one), one])) });
+    this.#surveys.push({ atMs, workers: new Map(workers.map((one) => [workerKey(one), one])) });
     this.#surveys = this.#surveys.filter((survey) => survey.atMs >= atMs - WINDOW_MS - RATE_MS);
     const sorted = [...workers].sort((one, other) => one.slot - other.slot);
     const names = new Set(sorted.map(({ server }) => server));
@@ -216,7 +216,7 @@ export class Fleet {
     for (const one of workers) {
       const now = one[counter];
       if (now === undefined) continue;
-      const before = base.workers.get(keyOf(one));
+      const before = base.workers.get(workerKey(one));
       // A worker that has started since has counted from 0.
       const isNew = before === undefined && one.uptimeS * 1000 <= forMs;
       if (!isNew && before?.[counter] === undefined) continue;
@@ -235,6 +235,6 @@ function stateOf({ workers, missed }) {
 }
 
 /** @param {WorkerInfo} worker */
-function keyOf({ server, slot, pid }) {
+function workerKey({ server, slot, pid }) {
   return `${server} ${slot} ${pid}`;
 }
