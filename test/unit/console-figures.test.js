@@ -8,7 +8,7 @@ import { countRooms } from '../../src/worker/operator.js';
 
 // The page has the types of browsers, and these tests those of Node.
 const page = new URL('../../src/console/page/', import.meta.url);
-const { inSpans } = await import(String(new URL('store.js', page)));
+const { inSpans } = await import(String(new URL('samples.js', page)));
 
 /** @param {object} fields */
 const worker = (fields) => ({

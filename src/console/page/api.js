@@ -24,22 +24,20 @@ export function setKey(key) {
   else sessionStorage.setItem(KEY, key);
 }
 
-function headers() {
-  const key = sessionStorage.getItem(KEY);
-  return {
-    'X-Fanfare-Console': '1',
-    ...(key === null ? {} : { Authorization: `Bearer ${key}` }),
-  };
-}
-
 /**
  * @param {string} path @param {RequestInit} options
  * @returns {Promise<Response>} rejects with an ApiError unless the status is 200
  */
 async function request(path, options) {
+  const key = sessionStorage.getItem(KEY);
+  const headers = {
+    'X-Fanfare-Console': '1',
+    ...(key !== null && { Authorization: `Bearer ${key}` }),
+    ...(options.body && { 'Content-Type': 'application/json' }),
+  };
   let response;
   try {
-    response = await fetch(BASE + path, { cache: 'no-store', ...options });
+    response = await fetch(BASE + path, { cache: 'no-store', headers, ...options });
   } catch (error) {
     if (options.signal?.aborted && /** @type {Error} */ (error).name !== 'TimeoutError')
       throw error;
@@ -50,14 +48,13 @@ async function request(path, options) {
 }
 
 /** @param {string} path @returns {Promise<Body>} */
-export async function get(path) {
-  return read(await request(path, { headers: headers(), signal: AbortSignal.timeout(TIMEOUT_MS) }));
+export function get(path) {
+  return askJson(path, { signal: AbortSignal.timeout(TIMEOUT_MS) });
 }
 
 /** @param {string} path @returns {Promise<Body>} */
-export async function post(path) {
-  const signal = AbortSignal.timeout(LONG_TIMEOUT_MS);
-  return read(await request(path, { method: 'POST', headers: headers(), signal }));
+export function post(path) {
+  return askJson(path, { method: 'POST', signal: AbortSignal.timeout(LONG_TIMEOUT_MS) });
 }
 
 /**
@@ -67,22 +64,22 @@ export async function post(path) {
  *   `body` is JSON, and reaches the worker as it is
  * @returns {Promise<Body>}
  */
-export async function act(route, call = {}) {
-  const response = await request(`/actions/${route}`, {
+export function act(route, call = {}) {
+  const body = JSON.stringify(call);
+  return askJson(`/actions/${route}`, {
     method: 'POST',
-    headers: { ...headers(), 'Content-Type': 'application/json' },
-    body: JSON.stringify(call),
+    body,
     signal: AbortSignal.timeout(TIMEOUT_MS),
   });
-  return read(response);
 }
 
-/** @param {Response} response whose body may not come */
-async function read(response) {
+/** @param {string} path @param {RequestInit} options @returns {Promise<Body>} */
+async function askJson(path, options) {
+  const response = await request(path, options);
   try {
     return await response.json();
   } catch {
-    throw silence();
+    throw silence(); // its body did not come
   }
 }
 
@@ -96,10 +93,7 @@ function silence() {
  * @param {(part: {lines: {text: string, bytes: number}[], left: number}) => void} onPart
  */
 export async function tail(room, signal, onPart) {
-  const response = await request(`/tail?room=${encodeURIComponent(room)}`, {
-    headers: headers(),
-    signal,
-  });
+  const response = await request(`/tail?room=${encodeURIComponent(room)}`, { signal });
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const decoder = new TextDecoder();
   let rest = '';

@@ -8,10 +8,10 @@ import { clock, quantity } from './format.js';
 import { html } from './html.js';
 import { icon } from './parts.js';
 import { colorOf, plotOptions, UPlot } from './plot.js';
-import { inSpans } from './store.js';
+import { inSpans } from './samples.js';
 
 /** @import { Unit } from './format.js' */
-/** @import { Figures, Line, Part, Store } from './store.js' */
+/** @import { Figures, Line, Part, Samples } from './samples.js' */
 
 const WINDOW_S = 15 * 60;
 /** The window of a server that has just started. */
@@ -25,8 +25,8 @@ const SPAN_MS = 30_000;
 
 /**
  * @typedef {object} Props
- * @property {ChartInfo} info @property {Store} store @property {Part|null} last of the store: a chart
- *   draws again for another one @property {number} look of the frame
+ * @property {ChartInfo} info @property {Samples} samples @property {Part|null} last part of them:
+ *   a chart draws again for another one @property {number} look of the frame
  */
 
 /** `cursor`: the index of the sample under it. @extends {Component<Props, {isTable: boolean, cursor: number|null}>} */
@@ -47,30 +47,30 @@ export class Chart extends Component {
     const isSame = look === this.props.look && isTable === this.state.isTable;
     // The legend alone follows the cursor.
     if (isSame && last === this.props.last) return;
-    if (!isSame) this.#forget();
+    if (!isSame) this.#destroyPlot();
     this.#draw();
   }
 
   componentWillUnmount() {
-    this.#forget();
+    this.#destroyPlot();
   }
 
-  #forget() {
+  #destroyPlot() {
     this.#plot?.destroy();
     this.#plot = null;
   }
 
   /** @returns {Figures} the samples, or the events counted in spans */
   #figures() {
-    const { info, store } = this.props;
-    const lines = store.linesOf(info.id);
+    const { info, samples } = this.props;
+    const lines = samples.linesOf(info.id);
     return info.unit === 'events'
-      ? inSpans(store.times, lines, SPAN_MS)
-      : { times: store.times, lines };
+      ? inSpans(samples.times, lines, SPAN_MS)
+      : { times: samples.times, lines };
   }
 
   #draw() {
-    const { info, store } = this.props;
+    const { info, samples } = this.props;
     const canvas = this.#canvas.current;
     if (this.state.isTable || canvas === null) return;
     const { times, lines } = this.#figures();
@@ -81,13 +81,13 @@ export class Chart extends Component {
       ...(info.unit === 'events' ? stacked(values) : values),
     ]);
     if (this.#plot === null || names !== this.#names) {
-      this.#forget();
+      this.#destroyPlot();
       this.#names = names;
       const options = plotOptions({
         unit: info.unit,
         lines,
         width: canvas.clientWidth,
-        marks: () => store.marks,
+        marks: () => samples.marks,
         onCursor: (cursor) => {
           if (cursor !== this.state.cursor) this.setState({ cursor });
         },
@@ -96,8 +96,8 @@ export class Chart extends Component {
     } else {
       this.#plot.setData(data, false);
     }
-    const end = (store.times.at(-1) ?? Date.now()) / 1000;
-    const span = end - (store.times[0] ?? 0) / 1000;
+    const end = (samples.times.at(-1) ?? Date.now()) / 1000;
+    const span = end - (samples.times[0] ?? 0) / 1000;
     const window = Math.min(WINDOW_S, Math.max(LEAST_WINDOW_S, span));
     this.#plot.batch(() => {
       this.#plot?.setScale('x', { min: end - window, max: end });
@@ -117,21 +117,21 @@ export class Chart extends Component {
   };
 
   render() {
-    const { info, store } = this.props;
+    const { info, samples } = this.props;
     const { isTable, cursor } = this.state;
     const titleId = `chart-${info.id}`;
-    const samples = store.linesOf(info.id);
+    const lines = samples.linesOf(info.id);
     const figures = this.#figures();
-    const latest = samples.map(({ name, values }) => `${name}: ${latestOf(info.unit, values)}`);
-    const minutes = Math.round(((store.times.at(-1) ?? 0) - (store.times[0] ?? 0)) / 60_000);
+    const latest = lines.map(({ name, values }) => `${name}: ${latestOf(info.unit, values)}`);
+    const minutes = Math.round(((samples.times.at(-1) ?? 0) - (samples.times[0] ?? 0)) / 60_000);
     const toggle = () => this.setState({ isTable: !isTable, cursor: null });
     return html`<section
-      class="card chart stack ${samples.length === 0 ? 'is-empty' : ''}" aria-labelledby=${titleId}
+      class="card chart stack ${lines.length === 0 ? 'is-empty' : ''}" aria-labelledby=${titleId}
     >
       <header class="flex">
         <div>
           <h3 id=${titleId} title=${info.help}>${info.title}</h3>
-          <p class="chart-value">${headOf(info, samples, Math.max(1, minutes))}</p>
+          <p class="chart-value">${headOf(info, lines, Math.max(1, minutes))}</p>
         </div>
         <button
           class="icon-button" type="button" title="Values as a table" aria-pressed=${isTable}
@@ -146,7 +146,7 @@ export class Chart extends Component {
       <div
         class="chart-table" tabindex="0" role="region" hidden=${!isTable} aria-labelledby=${titleId}
       >${isTable && tableOf(info, figures)}</div>
-      <ul class="legend muted flex wrap">${legendOf(info.unit, figures, samples, cursor)}</ul>
+      <ul class="legend muted flex wrap">${legendOf(info.unit, figures, lines, cursor)}</ul>
     </section>`;
   }
 }
@@ -157,11 +157,12 @@ function headOf({ id, unit }, samples, minutes) {
   // A sample without a value has no figure: an old one would look like the present.
   const latest = samples.map(({ values }) => values.at(-1) ?? null);
   if (unit === 'events') {
-    const count = sumOf(samples.map(({ values }) => sumOf(values))) ?? 0;
+    const count = totalOf(samples.map(({ values }) => totalOf(values))) ?? 0;
     return html`${quantity('count', count)}<small>${` in ${minutes} min`}</small>`;
   }
   // Received and published are not parts of one sum, and the worst latency counts.
-  const figure = id === 'messages' ? latest[0] : unit === 'ms' ? maxOf(latest) : sumOf(latest);
+  const figure =
+    id === 'messages' ? latest[0] : unit === 'ms' ? largestOf(latest) : totalOf(latest);
   return quantity(unit, figure);
 }
 
@@ -213,10 +214,10 @@ function tableOf({ help, unit }, { times, lines }) {
 
 /**
  * The figure of a line: the value of its last sample, or the events of all samples.
- * @param {Unit} unit @param {Values} values of the store
+ * @param {Unit} unit @param {Values} values of the samples
  */
 function latestOf(unit, values) {
-  return quantity(unit, unit === 'events' ? sumOf(values) : (values.at(-1) ?? null));
+  return quantity(unit, unit === 'events' ? totalOf(values) : (values.at(-1) ?? null));
 }
 
 /** @param {Unit} unit @param {number} timeMs of a sample, or the start of a span */
@@ -240,11 +241,11 @@ function stacked(values) {
 }
 
 /** @param {Values} values */
-function maxOf(values) {
+function largestOf(values) {
   return values.reduce((max, value) => (value !== null && value > (max ?? 0) ? value : max), null);
 }
 
 /** @param {Values} values */
-function sumOf(values) {
+function totalOf(values) {
   return values.reduce((sum, value) => (value === null ? sum : (sum ?? 0) + value), null);
 }

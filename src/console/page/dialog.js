@@ -3,7 +3,7 @@
 import { Component, render } from 'preact';
 import { html } from './html.js';
 import { icon } from './parts.js';
-import { textOf } from './polled.js';
+import { faultText } from './polled.js';
 
 const NOTICE_MS = 6000;
 
@@ -24,7 +24,7 @@ export class Notices extends Component {
   }
 
   /** @param {Notice['tone']} tone @param {string} text */
-  add(tone, text) {
+  notify(tone, text) {
     const notice = { id: ++this.#count, tone, text };
     this.setState(({ shown }) => ({ shown: [...shown, notice] }));
     const remove = () =>
@@ -78,13 +78,13 @@ function confirmed({ title, text, action }) {
  * @param {Component<any, {isBusy: boolean}>} component
  * @param {() => Promise<string>} action resolves with the text of the notice; '' for none
  */
-export async function run(component, action) {
+export async function runWithNotice(component, action) {
   component.setState({ isBusy: true });
   try {
     const text = await action();
-    if (text !== '') notices?.add('good', text);
+    if (text !== '') notices?.notify('good', text);
   } catch (error) {
-    notices?.add('bad', textOf(error));
+    notices?.notify('bad', faultText(error));
   } finally {
     component.setState({ isBusy: false });
   }
@@ -93,14 +93,14 @@ export async function run(component, action) {
 /**
  * A button with an action, perhaps behind a question.
  * @typedef {object} Props
- * @property {() => Promise<string>} action as for `run` @property {Question} [question]
+ * @property {() => Promise<string>} action as for `runWithNotice` @property {Question} [question]
  * @property {boolean} [disabled] @property {string} [class]
  * @extends {Component<Props, {isBusy: boolean}>}
  */
 export class ActionButton extends Component {
   #click = async () => {
     const { question, action } = this.props;
-    if (question === undefined || (await confirmed(question))) await run(this, action);
+    if (question === undefined || (await confirmed(question))) await runWithNotice(this, action);
   };
 
   render() {

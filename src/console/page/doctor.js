@@ -4,7 +4,7 @@ import { get } from './api.js';
 import { ActionButton } from './dialog.js';
 import { whole } from './format.js';
 import { html } from './html.js';
-import { dataTable, icon, numeric, pageHead, pill } from './parts.js';
+import { icon, numeric, pageHead, pill, tableCard } from './parts.js';
 import { PolledView } from './polled.js';
 
 /**
@@ -20,9 +20,7 @@ export class DoctorView extends PolledView {
   state = { shown: html`<p class="muted">Examining the machine …</p>` };
   fault = 'The doctor cannot report';
 
-  get pauseMs() {
-    return null;
-  }
+  pauseMs = null;
 
   async read() {
     return report(/** @type {Report} */ (await get('/doctor')));
@@ -63,7 +61,7 @@ function report({ wanted, first, permits, verdict, limits }) {
       </div>
     </section>
     ${shown.map(fixCard)}
-    <div class="card table-card">${dataTable('System limits', columns, limits.map(row))}</div>`;
+    ${tableCard('System limits', columns, limits.map(findingRow))}`;
 }
 
 /** @param {Finding} finding */
@@ -77,7 +75,7 @@ function fixCard({ name, why, meaning, fix, verdict }) {
 }
 
 /** @param {Finding} finding */
-function row({ name, value, permits, binds, verdict, meaning, why }) {
+function findingRow({ name, value, permits, binds, verdict, meaning, why }) {
   const tone = verdict === 'ok' ? 'good' : verdict === 'low' ? 'bad' : 'plain';
   const about = verdict === 'cannot read' ? why : meaning;
   return [

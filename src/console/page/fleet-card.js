@@ -17,7 +17,7 @@ const MAX_BUTTONS = 8;
 
 /** Before the first answer of this server. @type {Overview} */
 const UNKNOWN = Object.freeze({ fault: '', isPartial: false, sums: null, servers: [] });
-/** By the state of a server. */
+/** The tone of a server, by its state. */
 const TONES = /** @type {const} */ ({ here: 'good', late: 'warn', dead: 'bad', left: 'plain' });
 const TEXTS = Object.freeze({ here: '', late: '', dead: '', left: 'drained, ' });
 
@@ -27,7 +27,7 @@ export class FleetCard extends Component {
 
   render() {
     const { app } = this.props;
-    const fleet = app.store.last?.fleet ?? UNKNOWN;
+    const fleet = app.samples.last?.fleet ?? UNKNOWN;
     const { servers } = fleet;
     const server = servers.find(({ name }) => name === this.state.chosen) ?? null;
     const button = (/** @type {string|null} */ name) => html`<button
@@ -64,9 +64,9 @@ function figuresOf({ fault, servers, sums: all }, server) {
 }
 
 /** @param {App} app @param {Overview} fleet @param {Server|null} server null: all */
-function noteOn({ store, session }, { fault, isPartial, servers }, server) {
+function noteOn({ samples, session }, { fault, isPartial, servers }, server) {
   if (fault !== '') {
-    const isOut = store.last !== null && store.last.broker.sinceMs !== null;
+    const isOut = samples.last !== null && samples.last.broker.sinceMs !== null;
     const why = isOut
       ? 'The servers cannot be asked while Redis is unavailable.'
       : `The servers cannot be asked: ${fault}`;

@@ -1,5 +1,5 @@
 // frame.js: the frame of the page: the navigation, the poll, the theme.
-//   every few seconds: the samples since the last ones -> store -> the view of the address
+//   every few seconds: new samples -> Samples -> the view of the address
 
 import { Component, createRef } from 'preact';
 import { get, setKey } from './api.js';
@@ -9,7 +9,7 @@ import { html } from './html.js';
 import { icon, pill } from './parts.js';
 import { lookUp, PLACES } from './places.js';
 import { repeat } from './polled.js';
-import { Store } from './store.js';
+import { Samples } from './samples.js';
 import { banner, bannersOf, statusOf } from './trouble.js';
 
 /** @import { ApiError } from './api.js' */
@@ -31,11 +31,11 @@ const THEMES = /** @type {const} */ ([
 export class Frame extends Component {
   /** @type {State} */
   state = { hash: location.hash, look: 0, seenMs: Date.now(), isStale: false };
-  #store = new Store(this.props.session.points);
+  #samples = new Samples(this.props.session.points);
   /** @type {App} */
   #app = {
     session: this.props.session,
-    store: this.#store,
+    samples: this.#samples,
     can: (right) => this.props.session.rights.includes(right),
   };
   /** @type {import('preact').RefObject<HTMLElement|null>} */
@@ -71,7 +71,9 @@ export class Frame extends Component {
 
   async #poll() {
     try {
-      this.#store.add(/** @type {any} */ (await get(`/history?since=${this.#store.since}`)));
+      this.#samples.addPart(
+        /** @type {any} */ (await get(`/history?since=${this.#samples.since}`)),
+      );
       this.setState({ seenMs: Date.now(), isStale: false });
     } catch (error) {
       const { status } = /** @type {ApiError} */ (error);
@@ -83,7 +85,7 @@ export class Frame extends Component {
   render() {
     const { hash, look, seenMs, isStale } = this.state;
     const { session } = this.props;
-    const { last } = this.#store;
+    const { last } = this.#samples;
     const { place, path, name, View } = lookUp(hash);
     const skip = (/** @type {Event} */ event) => {
       event.preventDefault();
@@ -113,7 +115,7 @@ export class Frame extends Component {
   #side(current) {
     const { session } = this.props;
     const { seenMs, isStale } = this.state;
-    const { last } = this.#store;
+    const { last } = this.#samples;
     const silence = html`<p class="flex wrap">${pill('bad', 'no answer')}<span>last seen ${clock(seenMs)}</span></p>`;
     const forget = () => {
       setKey('');

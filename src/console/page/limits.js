@@ -3,7 +3,7 @@
 import { get } from './api.js';
 import { whole } from './format.js';
 import { html } from './html.js';
-import { dataTable, numeric, pageHead, pill } from './parts.js';
+import { numeric, pageHead, pill, tableCard } from './parts.js';
 import { PolledView } from './polled.js';
 
 const TONES = /** @type {const} */ ({ enforce: 'good', observe: 'warn', off: 'plain' });
@@ -19,7 +19,7 @@ export class LimitsView extends PolledView {
   async read() {
     const { limits } = /** @type {{limits: Limit[]}} */ (await get('/limits'));
     const columns = ['Limit', numeric('Value'), 'Mode', numeric('Refused'), numeric('Observed')];
-    return html`<div class="card table-card">${dataTable('Limits', columns, limits.map(row))}</div>`;
+    return tableCard('Limits', columns, limits.map(limitRow));
   }
 
   head() {
@@ -28,7 +28,7 @@ export class LimitsView extends PolledView {
 }
 
 /** @param {Limit} limit */
-function row({ setting, meaning, unit, value, mode, acted, observed }) {
+function limitRow({ setting, meaning, unit, value, mode, acted, observed }) {
   return [
     html`<code>${setting}</code><p class="muted small meaning">${meaning.replaceAll('`', '')}</p>`,
     html`<span class="nowrap">${whole(value)}${unit && html`<span class="muted"> ${unit}</span>`}</span>`,

@@ -9,7 +9,7 @@ import { empty, field, icon } from './parts.js';
 /** @import { ApiError } from './api.js' */
 /** @import { Session } from './view.js' */
 
-async function begin() {
+async function openPage() {
   try {
     const session = /** @type {Session} */ (await get('/session'));
     render(html`<${Frame} session=${session} />`, document.body);
@@ -18,7 +18,7 @@ async function begin() {
     if (status === 401 || status === 403) return askForKey(status, message);
     const page = html`<main class="alone">
       ${empty('alert', 'The console is not available', message)}
-      <button class="button" onclick=${begin}>Try again</button>
+      <button class="button" onclick=${openPage}>Try again</button>
     </main>`;
     render(page, document.body);
   }
@@ -31,7 +31,7 @@ function askForKey(status, message) {
   const submit = (/** @type {Event & {currentTarget: HTMLFormElement}} */ event) => {
     event.preventDefault();
     setKey(/** @type {string} */ (new FormData(event.currentTarget).get('key')).trim());
-    begin();
+    openPage();
   };
   const input = html`<input
     type="password" name="key" required autocomplete="off" autofocus aria-describedby="key-hint"
@@ -54,4 +54,4 @@ function askForKey(status, message) {
   document.querySelector('input')?.focus();
 }
 
-begin();
+openPage();

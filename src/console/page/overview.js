@@ -25,7 +25,7 @@ const USER_LINKS = [
 
 /** @param {ViewProps} props */
 export function Overview({ app, look }) {
-  const { session, store } = app;
+  const { session, samples } = app;
   const isShared = session.broker === 'redis';
   return html`<div>
     ${pageHead('Overview')}
@@ -37,16 +37,17 @@ export function Overview({ app, look }) {
     </h2>
     <div class="charts">
       ${session.charts.map(
-        (info) => html`<${Chart} info=${info} store=${store} last=${store.last} look=${look} />`,
+        (info) =>
+          html`<${Chart} info=${info} samples=${samples} last=${samples.last} look=${look} />`,
       )}
     </div>
     <h2 class="section-title">Events of ${session.server}</h2>
-    <div class="events">${eventsOf(store.marks)}</div>
+    <div class="events">${eventsOf(samples.marks)}</div>
   </div>`;
 }
 
 /** @param {App} app */
-function leadOf({ session, store: { last } }) {
+function leadOf({ session, samples: { last } }) {
   if (last === null) return null;
   const broker = session.broker === 'redis' ? 'Redis' : 'embedded broker';
   const { ready, workers } = last.readiness;
@@ -93,7 +94,7 @@ function finder(path, example, about, { label, title, action, links }) {
   </section>`;
 }
 
-/** @param {readonly import('./store.js').Mark[]} marks */
+/** @param {readonly import('./samples.js').Mark[]} marks */
 function eventsOf(marks) {
   if (marks.length === 0) {
     const text = 'No worker started, died or was replaced, and the broker was available.';

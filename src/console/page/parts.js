@@ -112,7 +112,7 @@ export function numeric(title) {
 }
 
 /**
- * A table in a card. In a narrow window each row becomes a block with the titles beside the values,
+ * A table, for a card. In a narrow window each row becomes a block with the titles beside the values,
  * which needs the roles: an element that is not displayed as a table is none to a screen reader.
  * @param {string} caption @param {readonly Column[]} columns
  * @param {readonly Child[][]} rows a cell for each column; the first is the row's head
@@ -146,6 +146,11 @@ export function dataTable(caption, columns, rows, { isCaptionShown = false } = {
       )}
     </tbody>
   </table>`;
+}
+
+/** A table in a card of its own. @type {typeof dataTable} */
+export function tableCard(...table) {
+  return html`<div class="card table-card">${dataTable(...table)}</div>`;
 }
 
 /** The bars of a column align. @param {number} value @param {number} most @param {string} text */

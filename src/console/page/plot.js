@@ -2,7 +2,7 @@
 
 import { axisText, clock } from './format.js';
 
-/** @import { Line, Mark } from './store.js' */
+/** @import { Line, Mark } from './samples.js' */
 /** @typedef {import('./format.js').Unit} Unit */
 /** @typedef {import('uplot')} Plot */
 

@@ -38,6 +38,8 @@ export class PolledView extends Component {
   fault = '';
   /** Those of the element around the result. @type {Record<string, string>} */
   attributes = {};
+  /** Between two reads; null: it is read once, and by `reload`. @type {number|null} */
+  pauseMs = REFRESH_MS;
   #stop = () => {};
 
   componentDidMount() {
@@ -49,11 +51,6 @@ export class PolledView extends Component {
     this.#stop();
   }
 
-  /** Between two reads; null: it is read once, and by `reload`. @returns {number|null} */
-  get pauseMs() {
-    return REFRESH_MS;
-  }
-
   /** @abstract @returns {Promise<Child>} */
   async read() {
     return null;
@@ -63,7 +60,7 @@ export class PolledView extends Component {
     try {
       this.setState({ shown: await this.read() });
     } catch (error) {
-      this.setState({ shown: empty('alert', this.fault, textOf(error)) });
+      this.setState({ shown: empty('alert', this.fault, faultText(error)) });
     }
   };
 
@@ -81,6 +78,6 @@ export class PolledView extends Component {
 }
 
 /** @param {unknown} error @returns {string} for people, as the API names fields */
-export function textOf(error) {
+export function faultText(error) {
   return /** @type {Error} */ (error).message;
 }

@@ -2,7 +2,7 @@
 
 import { Component } from 'preact';
 import { act } from './api.js';
-import { run } from './dialog.js';
+import { runWithNotice } from './dialog.js';
 import { plural, whole } from './format.js';
 import { html } from './html.js';
 import { field, icon, lacks, pageHead } from './parts.js';
@@ -30,7 +30,7 @@ class PayloadForm extends Component {
     const fault = jsonFault(payload.value);
     this.setState({ fault });
     if (fault !== '') return payload.focus();
-    run(this, () => this.props.send(payload.value, elements));
+    runWithNotice(this, () => this.props.send(payload.value, elements));
   };
 
   render() {

@@ -6,7 +6,7 @@ import { ActionButton } from './dialog.js';
 import { clock, whole } from './format.js';
 import { html } from './html.js';
 import { denied, empty, hrefOf, icon, pageHead, pill } from './parts.js';
-import { repeat, textOf } from './polled.js';
+import { faultText, repeat } from './polled.js';
 import { publishForm } from './publish.js';
 
 /** @import { ApiError } from './api.js' */
@@ -79,20 +79,20 @@ async function readCounts(app, room) {
   try {
     const { connections, users, epoch, offset, partial } = await act('room', { params: { room } });
     return [
-      count('Connections', html`<a href=${hrefOf('members', room)}>${whole(connections)}</a>`),
-      count('Users', users === undefined ? 'no presence' : whole(users)),
+      countEntry('Connections', html`<a href=${hrefOf('members', room)}>${whole(connections)}</a>`),
+      countEntry('Users', users === undefined ? 'no presence' : whole(users)),
       offset === undefined
-        ? count('History', 'none kept')
-        : count('Last offset', whole(offset), `epoch ${epoch}`),
+        ? countEntry('History', 'none kept')
+        : countEntry('Last offset', whole(offset), `epoch ${epoch}`),
       partial && html`<p class="warning">A worker has not answered: the numbers may be low.</p>`,
     ];
   } catch (error) {
-    return html`<div class="warning">${textOf(error)}</div>`;
+    return html`<div class="warning">${faultText(error)}</div>`;
   }
 }
 
 /** @param {string} name @param {Child} value @param {string} [detail] */
-function count(name, value, detail) {
+function countEntry(name, value, detail) {
   return html`<div><dt>${name}</dt><dd title=${detail}>${value}</dd></div>`;
 }
 
@@ -118,7 +118,7 @@ async function readMembers(app, room) {
     const text =
       code === 'NO_PRESENCE'
         ? 'This room has no presence. FANFARE_PRESENCE names the rooms that have it.'
-        : textOf(error);
+        : faultText(error);
     return { count: null, list: note(text) };
   }
 }
@@ -184,7 +184,7 @@ class MessagePanel extends Component {
         if (signal.aborted) return;
         if (/** @type {ApiError} */ (error).status === 403) {
           this.#stop();
-          return this.setState({ content: empty('key', 'Not permitted', textOf(error)) });
+          return this.setState({ content: empty('key', 'Not permitted', faultText(error)) });
         }
       }
       if (!signal.aborted) this.setState({ status: pill('warn', 'reconnecting') });
@@ -204,7 +204,7 @@ class MessagePanel extends Component {
       this.setState({ status: [pill('good', 'live'), left > 0 && note] });
       if (part.lines.length === 0) return;
       const messages = part.lines.map(({ text, bytes }) =>
-        messageOf(parsed(text, bytes), ++received),
+        messageArticle(parsed(text, bytes), ++received),
       );
       shown = [...messages.reverse(), ...shown].slice(0, MAX_SHOWN);
       this.setState({ content: shown });
@@ -221,7 +221,7 @@ class MessagePanel extends Component {
       const content =
         messages.length === 0
           ? empty('rooms', 'The history is empty', none)
-          : [...messages].reverse().map((one) => messageOf(one));
+          : [...messages].reverse().map((one) => messageArticle(one));
       this.setState({ content, hasHistory: true });
     } catch (error) {
       const { code } = /** @type {ApiError} */ (error);
@@ -230,7 +230,7 @@ class MessagePanel extends Component {
       const content =
         code === 'NO_HISTORY'
           ? empty('rooms', 'This room keeps no history', text)
-          : empty('alert', 'The history cannot be read', textOf(error));
+          : empty('alert', 'The history cannot be read', faultText(error));
       this.setState({ content, hasHistory: false });
     }
   };
@@ -285,7 +285,7 @@ function parsed(text, bytes) {
 }
 
 /** @param {Message} message @param {number} [key] of a live one */
-function messageOf({ type, payload, from, timestamp, offset, event, member, note }, key) {
+function messageArticle({ type, payload, from, timestamp, offset, event, member, note }, key) {
   const isEvent = type === 'presence' || type === 'resync';
   const text = isEvent
     ? `${type} ${event ?? ''} ${member === undefined ? '' : JSON.stringify(member)}`

@@ -7,7 +7,6 @@ import { html } from './html.js';
 import {
   barred,
   choice,
-  dataTable,
   denied,
   empty,
   field,
@@ -15,9 +14,10 @@ import {
   icon,
   numeric,
   pageHead,
+  tableCard,
   warning,
 } from './parts.js';
-import { PolledView, textOf } from './polled.js';
+import { faultText, PolledView } from './polled.js';
 
 /** @import { ViewProps } from './view.js' */
 /** @typedef {{room: string, connections: number}} ListedRoom */
@@ -39,9 +39,7 @@ const ABOUT = 'A room is here while at least one connection is in it.';
 export class TopRoomsView extends PolledView {
   fault = FAULT;
 
-  get pauseMs() {
-    return this.props.app.can('rooms') ? REFRESH_MS : null;
-  }
+  pauseMs = this.props.app.can('rooms') ? REFRESH_MS : null;
 
   async read() {
     if (!this.props.app.can('rooms')) return denied('rooms');
@@ -76,7 +74,7 @@ function topTable(rooms, isBusiest) {
       quantity('perSecond', messagesPerSecond * connections),
     ];
   });
-  return html`<div class="card table-card">${dataTable('Rooms', columns, rows)}</div>`;
+  return tableCard('Rooms', columns, rows);
 }
 
 /** @param {string} room */
@@ -104,7 +102,7 @@ export class RoomsView extends Component {
 
   /** @param {string} [after] the last name of the page before */
   #load = (after = '') =>
-    this.#read(after).catch((error) => this.setState({ total: '', fault: textOf(error) }));
+    this.#readPage(after).catch((error) => this.setState({ total: '', fault: faultText(error) }));
 
   #input = (/** @type {Event & {currentTarget: HTMLInputElement}} */ event) => {
     this.setState({ prefix: event.currentTarget.value.trim() });
@@ -113,7 +111,7 @@ export class RoomsView extends Component {
   };
 
   /** @param {string} after */
-  async #read(after) {
+  async #readPage(after) {
     const { prefix } = this.state;
     /** @type {Record<string, string>} */
     const query = { ...(prefix && { prefix }), ...(after && { after }) };
@@ -170,9 +168,7 @@ export class RoomsView extends Component {
     const more = () => this.#load(rooms[rooms.length - 1].room);
     return html`
       ${isPartial && warning(PARTIAL)}
-      <div class="card table-card">
-        ${dataTable('Rooms', ['Room', numeric('Connections')], rows)}
-      </div>
+      ${tableCard('Rooms', ['Room', numeric('Connections')], rows)}
       ${hasMore && html`<button class="button" onclick=${more}>More rooms</button>`}`;
   }
 }

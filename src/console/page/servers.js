@@ -25,7 +25,7 @@ export class ServersView extends PolledView {
     const { app } = this.props;
     const { servers } = /** @type {{servers: Server[]}} */ (await get('/servers'));
     const workers = servers.flatMap(({ state, workers }) => (state === 'here' ? workers : []));
-    const { isPartial = false, fault = '' } = app.store.last?.fleet ?? {};
+    const { isPartial = false, fault = '' } = app.samples.last?.fleet ?? {};
     const most = Math.max(1, ...workers.map((one) => one.connections));
     return [
       fault !== '' && warning(`The servers cannot be asked: ${fault}`),

@@ -4,7 +4,7 @@ import { clock } from './format.js';
 import { html } from './html.js';
 import { icon, pill } from './parts.js';
 
-/** @import { Part } from './store.js' */
+/** @import { Part } from './samples.js' */
 /** @import { Session } from './view.js' */
 
 /** Servers that a banner names. */

@@ -16,6 +16,7 @@ import {
   numeric,
   pageHead,
   pill,
+  tableCard,
   warning,
 } from './parts.js';
 import { PolledView } from './polled.js';
@@ -27,7 +28,6 @@ const REFRESH_MS = 5000;
 const MAX_SHOWN = 20;
 /** Connections of an answer; each worker lists fewer. */
 const LIMIT = '1000';
-const PARTIAL = 'A worker has not answered: connections may be missing.';
 
 /**
  * @typedef {object} Kind what can be searched for
@@ -36,35 +36,23 @@ const PARTIAL = 'A worker has not answered: connections may be missing.';
  * @property {readonly [title: string, text: string]} none shown if there is no connection
  */
 
-/** By path. @type {Readonly<Record<string, Kind>>} */
+/** What each path searches for. @type {Readonly<Record<string, Kind>>} */
 const KINDS = Object.freeze({
-  users: {
-    title: 'User',
-    example: 'alice',
-    hint: 'the exact name',
-    query: 'user',
-    none: ['', ''],
-  },
+  users: { title: 'User', example: 'alice', hint: 'the exact name', query: 'user', none: ['', ''] },
   members: {
-    title: 'Room',
-    example: 'chat.lobby',
-    hint: 'the exact name of a room',
-    query: 'room',
+    ...{ title: 'Room', example: 'chat.lobby', hint: 'the exact name of a room', query: 'room' },
     none: ['No connection in this room', 'Nobody is in it now.'],
   },
   addresses: {
-    title: 'Address',
-    example: '192.0.2.17',
+    ...{ title: 'Address', example: '192.0.2.17', query: 'address' },
     hint: 'an address as the limits count it: IPv4, or an IPv6 address for its /64',
-    query: 'address',
     none: [
       'No connection from this address',
       'If all limits that count addresses are off, a connection has no address.',
     ],
   },
   connections: {
-    title: 'Connection',
-    example: 'c4nG0dKx1f',
+    ...{ title: 'Connection', example: 'c4nG0dKx1f' },
     hint: 'the id that `welcome`, a hook or the log has',
     none: ['No such connection', 'It is closed, or has never been open here.'],
   },
@@ -77,10 +65,7 @@ const COLUMNS = [
 
 /** @type {Readonly<Record<string, string>>} */
 const TRANSPORTS = Object.freeze({
-  websocket: 'WebSocket',
-  sse: 'SSE',
-  pusher: 'Pusher',
-  centrifugo: 'Centrifugo',
+  ...{ websocket: 'WebSocket', sse: 'SSE', pusher: 'Pusher', centrifugo: 'Centrifugo' },
 });
 
 /**
@@ -93,17 +78,21 @@ export class UsersView extends PolledView {
   attributes = { 'aria-live': 'polite' };
   fault = 'Nothing can be looked up now';
 
-  get pauseMs() {
-    return this.props.name === '' && this.props.app.can('presence') ? REFRESH_MS : null;
-  }
+  pauseMs = this.props.name === '' && this.props.app.can('presence') ? REFRESH_MS : null;
 
   async read() {
     const { app, name, path } = this.props;
     if (!app.can('presence')) return denied('presence');
     if (name === '') return refusedLists();
-    return path === 'users'
-      ? userResult(app, name, this.reload)
-      : searchResult(app, path, name, this.reload);
+    const { count, connections, partial } = await search(path, name);
+    const isUser = path === 'users';
+    return [
+      isUser && userCard(app, name, count, this.reload),
+      partial && warning('A worker has not answered: connections may be missing.'),
+      connections.length > 0
+        ? connectionTable(app, connections, count, this.reload)
+        : !isUser && empty('users', ...KINDS[path].none),
+    ];
   }
 
   #submit = (/** @type {Event & {currentTarget: HTMLFormElement}} */ event) => {
@@ -194,89 +183,70 @@ async function search(path, name) {
   }
 }
 
-/**
- * @param {App} app @param {string} path
- * @param {string} name a room, an address, or the id of a connection
- * @param {() => Promise<void>} reload
- */
-async function searchResult(app, path, name, reload) {
-  const { count, connections, partial } = await search(path, name);
-  return [
-    partial && warning(PARTIAL),
-    connections.length === 0
-      ? empty('users', ...KINDS[path].none)
-      : connectionTable(app, connections, count, reload),
-  ];
-}
-
-/** @param {App} app @param {string} user @param {() => Promise<void>} reload */
-async function userResult(app, user, reload) {
-  const { count, connections, partial } = await search('users', user);
+/** @param {App} app @param {string} user @param {number} count @param {() => Promise<void>} reload */
+function userCard(app, user, count, reload) {
   const { hasTokens } = app.session;
   const why = [
     !app.can('disconnect') && lacks('disconnect'),
     !app.can('revoke') && lacks('revoke'),
     !hasTokens && 'Nothing to revoke: this server is not configured for tokens.',
   ].filter((text) => text !== false);
-  return [
-    html`<section class="card user-card flex wrap">
-      <div class="avatar" aria-hidden="true">${user.slice(0, 1).toUpperCase()}</div>
-      <div class="user-name anywhere">
-        <h2>${user}</h2>
-        <p class="muted">
-          ${count > 0 ? pill('good', 'online') : pill('plain', 'offline')}
-          ${` ${plural(count, 'connection')} on all servers`}
-        </p>
-      </div>
-      <div class="row flex wrap">
-        ${disconnectButton(app, user, count, reload)}${revokeButton(app, user, reload)}
-      </div>
-      ${why.length > 0 && html`<p class="muted small user-note">${why.join(' ')}</p>`}
-    </section>`,
-    partial && warning(PARTIAL),
-    connections.length > 0 && connectionTable(app, connections, count, reload),
-  ];
+  return html`<section class="card user-card flex wrap">
+    <div class="avatar" aria-hidden="true">${user.slice(0, 1).toUpperCase()}</div>
+    <div class="user-name anywhere">
+      <h2>${user}</h2>
+      <p class="muted">
+        ${count > 0 ? pill('good', 'online') : pill('plain', 'offline')}
+        ${` ${plural(count, 'connection')} on all servers`}
+      </p>
+    </div>
+    <div class="row flex wrap">
+      ${disconnectButton(user, count, !app.can('disconnect') || count === 0, reload)}
+      ${revokeButton(user, !app.can('revoke') || !hasTokens, reload)}
+    </div>
+    ${why.length > 0 && html`<p class="muted small user-note">${why.join(' ')}</p>`}
+  </section>`;
 }
 
-/** @param {App} app @param {string} user @param {number} count @param {() => Promise<void>} reload */
-function disconnectButton(app, user, count, reload) {
+/** @param {string} user @param {number} count @param {boolean} disabled @param {() => Promise<void>} reload */
+function disconnectButton(user, count, disabled, reload) {
   const question = {
     title: `Disconnect ${user}?`,
     text: `${plural(count, 'connection')} will be closed. The user may connect again; revoke the tokens to prevent that.`,
     action: 'Disconnect',
   };
-  const disconnect = async () => {
-    const body = JSON.stringify({ user });
-    const closed = await act('disconnect', { body }).finally(reload);
-    return `${plural(closed.connections, 'connection')} of ${user} closed.`;
+  const action = async () => {
+    const { connections } = await actOn({ user }, 'disconnect', reload);
+    return `${plural(connections, 'connection')} of ${user} closed.`;
   };
-  const disabled = !app.can('disconnect') || count === 0;
-  return dangerButton('Disconnect', disabled, question, disconnect);
+  return dangerButton({ disabled, question, action });
 }
 
-/** @param {App} app @param {string} user @param {() => Promise<void>} reload */
-function revokeButton(app, user, reload) {
+/** @param {string} user @param {boolean} disabled @param {() => Promise<void>} reload */
+function revokeButton(user, disabled, reload) {
   const question = {
     title: `Revoke the tokens of ${user}?`,
     text: 'All tokens issued until now stop working on every server, and their connections are closed. A new token lets the user in again.',
     action: 'Revoke tokens',
   };
-  const revoke = async () => {
-    await act('revoke', { body: JSON.stringify({ user }) }).finally(reload);
+  const action = async () => {
+    await actOn({ user }, 'revoke', reload);
     return `The tokens of ${user} are revoked.`;
   };
-  const disabled = !app.can('revoke') || !app.session.hasTokens;
-  return dangerButton('Revoke tokens', disabled, question, revoke);
+  return dangerButton({ disabled, question, action });
+}
+
+/** @param {{disabled: boolean, question: import('./dialog.js').Question, action: () => Promise<string>}} props */
+function dangerButton(props) {
+  return html`<${ActionButton} class="danger" ...${props}>${props.question.action}<//>`;
 }
 
 /**
- * @param {string} label @param {boolean} disabled
- * @param {import('./dialog.js').Question} question @param {() => Promise<string>} action
+ * Acts, then reads again: if the outcome is unknown, the table shows it.
+ * @param {object} subject @param {string} route @param {() => Promise<void>} reload
  */
-function dangerButton(label, disabled, question, action) {
-  return html`<${ActionButton}
-    class="danger" disabled=${disabled} question=${question} action=${action}
-  >${label}<//>`;
+function actOn(subject, route, reload) {
+  return act(route, { body: JSON.stringify(subject) }).finally(reload);
 }
 
 /**
@@ -289,9 +259,7 @@ function connectionTable(app, connections, count, reload) {
       ? `Connections: the first ${connections.length} of ${whole(count)}`
       : 'Connections';
   const rows = connections.map((connection) => connectionRow(app, connection, reload));
-  return html`<div class="card table-card">
-    ${dataTable(caption, COLUMNS, rows, { isCaptionShown: true })}
-  </div>`;
+  return tableCard(caption, COLUMNS, rows, { isCaptionShown: true });
 }
 
 /** @param {App} app @param {UserConnection} connection @param {() => Promise<void>} reload */
@@ -305,8 +273,14 @@ function connectionRow(app, connection, reload) {
     roomCount,
     server = '',
   } = connection;
-  const { worker, connectedAt, user = '', unsentBytes, laggingRooms = 0 } = connection;
-  const { refusedMessages } = connection;
+  const {
+    worker,
+    connectedAt,
+    user = '',
+    unsentBytes,
+    laggingRooms = 0,
+    refusedMessages,
+  } = connection;
   const link = (
     /** @type {string} */ name,
     /** @type {string} */ path,
@@ -343,9 +317,7 @@ function connectionRow(app, connection, reload) {
 /** @param {App} app @param {string} id @param {() => Promise<void>} reload */
 function closeButton(app, id, reload) {
   const close = async () => {
-    const body = JSON.stringify({ connectionId: id });
-    // If the outcome is unknown, the table shows it.
-    const { connections } = await act('disconnect', { body }).finally(reload);
+    const { connections } = await actOn({ connectionId: id }, 'disconnect', reload);
     return connections > 0 ? `Connection ${id} closed.` : `Connection ${id} was gone already.`;
   };
   return html`<${ActionButton}

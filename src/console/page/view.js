@@ -11,7 +11,7 @@
 
 /**
  * @typedef {object} App
- * @property {Session} session @property {import('./store.js').Store} store
+ * @property {Session} session @property {import('./samples.js').Samples} samples
  * @property {(right: string) => boolean} can
  */
 

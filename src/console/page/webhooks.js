@@ -4,7 +4,7 @@ import { get, post } from './api.js';
 import { ActionButton } from './dialog.js';
 import { clock, duration, whole } from './format.js';
 import { html } from './html.js';
-import { dataTable, empty, numeric, pageHead, pill } from './parts.js';
+import { empty, numeric, pageHead, pill, tableCard } from './parts.js';
 import { PolledView } from './polled.js';
 
 /** @import { App } from './view.js' */
@@ -38,11 +38,9 @@ export class WebhooksView extends PolledView {
     }
     if (endpoints === null)
       return empty('alert', 'The courier is starting', 'It sends the webhooks.');
-    const rows = endpoints.map((/** @type {Endpoint} */ one) => row(this.props.app, one));
-    return [
-      html`<div class="card table-card">${dataTable('Endpoints', COLUMNS, rows)}</div>`,
-      html`<p class="muted">${lanesOf(lanes)}</p>`,
-    ];
+    const rows = endpoints.map((/** @type {Endpoint} */ one) => endpointRow(this.props.app, one));
+    const note = html`<p class="muted">${lanesOf(lanes)}</p>`;
+    return [tableCard('Endpoints', COLUMNS, rows), note];
   }
 
   head() {
@@ -60,7 +58,7 @@ function lanesOf(lanes) {
 }
 
 /** @param {App} app @param {Endpoint} endpoint */
-function row(app, endpoint) {
+function endpointRow(app, endpoint) {
   const { name, app: appId, origin, types, rooms, state, pending, delivered, dropped } = endpoint;
   const { lastError, lastErrorAt, lastDeliveryAt, oldestSeconds } = endpoint;
   const test = async () => {

@@ -1,4 +1,4 @@
-// store.js: the samples of the charts in this page, as they come from the server.
+// samples.js: what the charts of this page show, as it comes from the server.
 
 /**
  * @typedef {object} Line
@@ -21,10 +21,10 @@
  *   began; null: there is none
  */
 
-export class Store {
+export class Samples {
   /** ms since 1970, ascending. @type {number[]} */
   times = [];
-  /** By chart and name. @type {Map<string, Line>} */
+  /** Lines by chart and name. @type {Map<string, Line>} */
   lines = new Map();
   /** @type {Mark[]} */
   marks = [];
@@ -42,7 +42,7 @@ export class Store {
   }
 
   /** @param {Part} part */
-  add(part) {
+  addPart(part) {
     // A server that has started over has a history of its own.
     if (this.last !== null && this.last.startedMs !== part.startedMs) this.#clear();
     const before = this.times.length;
