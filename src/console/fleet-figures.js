@@ -1,5 +1,6 @@
 // fleet-figures.js: what all servers say of themselves, how it grows, and which servers have gone.
-//   Console, every sample --> a survey of all workers, if one is due --> FleetFigures --> history, servers
+//   Console, every sample --> a survey of all workers, if one is due --> FleetFigures
+//   FleetFigures --> history, servers
 //
 // The surveys of the last minute stay here, so a page that opens has rates at once. While no page
 // is open, there are fewer surveys: a server that dies at night is an event all the same. A server

@@ -112,7 +112,7 @@ export function numeric(title) {
 }
 
 /**
- * A table, for a card. In a narrow window each row becomes a block with the titles beside the values,
+ * A table, for a card. In a narrow window each row becomes a block with titles beside its values,
  * which needs the roles: an element that is not displayed as a table is none to a screen reader.
  * @param {string} caption @param {readonly Column[]} columns
  * @param {readonly Child[][]} rows a cell for each column; the first is the row's head
