@@ -2,33 +2,33 @@
 
 const KIB = 1024;
 
-/** The integers of an app: the field's name in the file, default, bounds. */
+/** The integers of an app by their fields: default, bounds. */
 // biome-ignore format: one line each
 export const NUMBERS = /** @type {const} */ ({
-  maxConnections: { field: 'maxConnections', value: 0, min: -1, max: 1e9, meaning: 'Connections [over all servers](pusher.md#close-codes). 0 or -1: no limit.' },
-  quotaCode: { field: 'quotaCode', value: 4004, min: 4004, max: 4100, meaning: 'Close code of connections above it: after 4004 clients give up, after 4100 they try again.' },
-  activityTimeoutS: { field: 'activityTimeout', value: 120, min: 1, max: 3600, meaning: 'Seconds of silence after which a client sends a ping.' },
-  clientEventsPerSecond: { field: 'clientEventsPerSecond', value: 10, min: -1, max: 100_000, meaning: 'Client events of one connection. 0 or -1: no limit of the app.' },
-  authorizeWithinMs: { field: 'authorizeWithinMs', value: 0, min: 0, max: 3_600_000, meaning: 'Time in which a connection has to sign in, or to subscribe to a private or presence channel. 0: no limit.' },
-  maxEventBytes: { field: 'maxEventBytes', value: 10_240, min: 1, max: 16_777_216, meaning: 'Bytes of the data of an event. At most `FANFARE_MAX_MESSAGE_BYTES`.' },
-  maxChannelsPerEvent: { field: 'maxChannelsPerEvent', value: 100, min: 1, max: 1000, meaning: 'Channels of one event.' },
-  maxBatch: { field: 'maxBatch', value: 10, min: 1, max: 1000, meaning: 'Events of one `batch_events`.' },
-  maxChannelLength: { field: 'maxChannelLength', value: 200, min: 1, max: 200, meaning: "Characters of a channel's name." },
-  maxEventNameLength: { field: 'maxEventNameLength', value: 200, min: 1, max: 200, meaning: "Characters of an event's name." },
-  maxPresenceMembers: { field: 'maxPresenceMembers', value: 100, min: 1, max: 10_000, meaning: 'Members of a presence channel. At most `FANFARE_PRESENCE_MAX_MEMBERS`. Members that come to several workers at once may exceed it by a few.' },
-  maxMemberBytes: { field: 'maxMemberBytes', value: 1024, min: 2, max: 65_536, meaning: "Bytes of a member's `user_info`. Those of a channel have at most 16 MB together." },
-  cacheTtlS: { field: 'cacheTtl', value: 1800, min: 1, max: 604_800, meaning: 'Seconds for which a cache channel keeps its last event. A reload cannot change it.' },
+  maxConnections: { value: 0, min: -1, max: 1e9, meaning: 'Connections [over all servers](pusher.md#close-codes). 0 or -1: no limit.' },
+  quotaCode: { value: 4004, min: 4004, max: 4100, meaning: 'Close code of connections above it: after 4004 clients give up, after 4100 they try again.' },
+  activityTimeout: { value: 120, min: 1, max: 3600, meaning: 'Seconds of silence after which a client sends a ping.' },
+  clientEventsPerSecond: { value: 10, min: -1, max: 100_000, meaning: 'Client events of one connection. 0 or -1: no limit of the app.' },
+  authorizeWithinMs: { value: 0, min: 0, max: 3_600_000, meaning: 'Time in which a connection has to sign in, or to subscribe to a private or presence channel. 0: no limit.' },
+  maxEventBytes: { value: 10_240, min: 1, max: 16_777_216, meaning: 'Bytes of the data of an event. At most `FANFARE_MAX_MESSAGE_BYTES`.' },
+  maxChannelsPerEvent: { value: 100, min: 1, max: 1000, meaning: 'Channels of one event.' },
+  maxBatch: { value: 10, min: 1, max: 1000, meaning: 'Events of one `batch_events`.' },
+  maxChannelLength: { value: 200, min: 1, max: 200, meaning: "Characters of a channel's name." },
+  maxEventNameLength: { value: 200, min: 1, max: 200, meaning: "Characters of an event's name." },
+  maxPresenceMembers: { value: 100, min: 1, max: 10_000, meaning: 'Members of a presence channel. At most `FANFARE_PRESENCE_MAX_MEMBERS`. Members that come to several workers at once may exceed it by a few.' },
+  maxMemberBytes: { value: 1024, min: 2, max: 65_536, meaning: "Bytes of a member's `user_info`. Those of a channel have at most 16 MB together." },
+  cacheTtl: { value: 1800, min: 1, max: 604_800, meaning: 'Seconds for which a cache channel keeps its last event. A reload cannot change it.' },
 });
 
-/** The switches of an app: the field's name in the file, default. */
+/** The switches of an app by their fields: default. */
 // biome-ignore format: one line each
 export const SWITCHES = /** @type {const} */ ({
-  isEnabled: { field: 'enabled', value: true, meaning: 'If false, clients and requests of the app are refused.' },
-  isShared: { field: 'shared', value: false, meaning: 'Its channels are native rooms of the same name, for one app at most. A reload cannot change it.' },
-  tlsOnly: { field: 'tlsOnly', value: false, meaning: 'Refuse connections without TLS.' },
-  clientEvents: { field: 'clientEvents', value: false, meaning: 'Whether clients may send events (`client-…`, whispers of Echo).' },
-  subscriptionCount: { field: 'subscriptionCount', value: false, meaning: 'Whether subscribers, and requests to the HTTP API, get the number of subscribers of a channel.' },
-  extraChannelInfo: { field: 'extraChannelInfo', value: false, meaning: 'Whether answers of the HTTP API have `subscription_count` and `occupied` without being asked.' },
+  enabled: { value: true, meaning: 'If false, clients and requests of the app are refused.' },
+  shared: { value: false, meaning: 'Its channels are native rooms of the same name, for one app at most. A reload cannot change it.' },
+  tlsOnly: { value: false, meaning: 'Refuse connections without TLS.' },
+  clientEvents: { value: false, meaning: 'Whether clients may send events (`client-…`, whispers of Echo).' },
+  subscriptionCount: { value: false, meaning: 'Whether subscribers, and requests to the HTTP API, get the number of subscribers of a channel.' },
+  extraChannelInfo: { value: false, meaning: 'Whether answers of the HTTP API have `subscription_count` and `occupied` without being asked.' },
 });
 
 /** Defaults of a preset, by the field's name. @type {Readonly<Record<string, Record<string, unknown>>>} */
@@ -86,7 +86,7 @@ const OTHERS = /** @type {const} */ ([
 
 /** @type {readonly AppField[]} */
 export const APP_FIELDS = Object.freeze(
-  [...OTHERS, ...Object.values(SWITCHES), ...Object.values(NUMBERS)].map((row) => {
+  [...OTHERS, ...rowsOf(SWITCHES), ...rowsOf(NUMBERS)].map((row) => {
     const { field, meaning } = row;
     const aliased = Object.entries(ALIASES).find(([, other]) => other.field === field);
     const allowed =
@@ -107,4 +107,11 @@ export const APP_FIELDS = Object.freeze(
     });
   }),
 );
-export const FIELDS = Object.freeze(APP_FIELDS.map(({ field }) => field));
+
+/**
+ * @template T @param {Readonly<Record<string, T>>} table
+ * @returns {(T & {field: string})[]}
+ */
+function rowsOf(table) {
+  return Object.entries(table).map(([field, row]) => ({ field, ...row }));
+}

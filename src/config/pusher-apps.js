@@ -2,14 +2,13 @@
 // three variables.
 //   [{ "id": "123", "key": "app-key", "secret": "…", "clientEvents": true }]
 //
-// An app that comes from soketi keeps its field names. No fault quotes a secret, or a webhook's
-// URL, whose path or query may be one.
+// An app that comes from soketi keeps its field names.
 
-import { ALIASES, FIELDS, NUMBERS, PRESETS, REPLACED, SWITCHES } from './app-fields.js';
-import { fieldsOf, isRecord, readJsonList, readList, readUrl } from './json-list.js';
+import { ALIASES, NUMBERS, PRESETS, REPLACED, SWITCHES } from './app-fields.js';
+import * as json from './json-list.js';
 import { AN_ORIGIN, normalOrigin } from './origins.js';
 import { APP_EVENT_TYPES, ID_RULE, isAppId, pusherSettings } from './pusher.js';
-import { isRoomPattern, parseHistoryRules, parsePresenceRules } from './room-patterns.js';
+import { historyRule, isRoomPattern, NOT_A_PATTERN, presenceRule } from './room-patterns.js';
 
 const APP_EVENTS = /** @type {(keyof typeof APP_EVENT_TYPES)[]} */ (Object.keys(APP_EVENT_TYPES));
 
@@ -30,65 +29,197 @@ const GOOD_SECRET_LENGTH = 16;
 const PATH = /^(?:\/[A-Za-z0-9._~-]{1,64}){1,8}$/;
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/;
 const HEADER_VALUE = /^[\x20-\x7e]{0,1024}$/;
+/** Header fields that every request has. */
+const OWN_HEADERS = new RegExp(
+  `^(?:(?:content|x-pusher|webhook)-.*|${[
+    ...['user-agent', 'host', 'connection', 'keep-alive', 'transfer-encoding', 'te', 'trailer'],
+    ...['upgrade', 'expect'],
+  ].join('|')})$`,
+  'i',
+);
 /** `enableUserAuthentication` of soketi closes connections that have not signed in by then. */
 const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
 
-/** @import { Refuse } from './json-list.js' */
 /** @import { App, AppWebhook, PusherSettings } from './pusher.js' */
-/** @import { Rule } from './room-patterns.js' */
+/** @import { PlaceOf, Refuse } from './json-list.js' */
+
+const switches = mapped(SWITCHES, ({ value }) => {
+  const isSwitch = (/** @type {unknown} */ given) => typeof given === 'boolean';
+  return json.optional(json.matching(isSwitch, 'neither true nor false'), value);
+});
+const numbers = mapped(NUMBERS, ({ value, min, max }, field) => {
+  const schema =
+    field === 'quotaCode'
+      ? json.matching(
+          (code) => code === 4004 || code === 4100,
+          'neither 4004 (clients give up) nor 4100 (they try again)',
+        )
+      : json.integer(min, max);
+  return json.optional((given, refuse) => {
+    // soketi writes some numbers as text, as in environment variables, and -1 for «no limit».
+    const isText = typeof given === 'string' && /^-?\d{1,10}$/.test(given);
+    return Math.max(0, schema(isText ? Number(given) : given, refuse));
+  }, value);
+});
+const secret = json.text(SECRET, 'not 1 to 256 printable characters without a space');
+const affix = json.optional(json.text(/^.{0,200}$/s, 'not at most 200 characters'), '');
+const roomPattern = json.matching(isRoomPattern, NOT_A_PATTERN, String);
+const isOrigin = (/** @type {unknown} */ one) =>
+  typeof one === 'string' && normalOrigin(one) !== '';
+const origin = json.matching(isOrigin, `not an origin: ${AN_ORIGIN}`, normalOrigin);
+// soketi's file may have a number.
+const isId = (/** @type {unknown} */ id) => typeof id !== 'object' && isAppId(String(id));
+
+/** @param {Record<string, unknown>} values @returns {json.Schema<AppWebhook>} */
+function webhookSchema(values) {
+  const schema = json.record({
+    url: json.endpointUrl(values),
+    events: json.someOf(APP_EVENTS),
+    startsWith: affix,
+    endsWith: affix,
+    batchMs: json.optional(json.integer(0, 10_000), 0),
+    headers: json.optional(json.parsed(headersOf), Object.freeze({})),
+  });
+  return (value, refuse) =>
+    Object.freeze(schema(json.isRecord(value) ? withoutWebhookAliases(value) : value, refuse));
+}
+
+/**
+ * @param {Record<string, unknown>} values
+ * @returns {(entry: unknown, refuse: Refuse, warn: Refuse) => App}
+ */
+function appSchema(values) {
+  const schema = json.record({
+    id: json.matching(isId, `not ${ID_RULE}`, String),
+    key: json.text(KEY, 'not 1 to 64 characters of A-Z a-z 0-9 _ -'),
+    secret: json.optional(secret, undefined),
+    secrets: json.optional(json.list(secret, 1, MAX_SECRETS), undefined),
+    preset: json.optional(json.oneOf(Object.keys(PRESETS)), 'strict'),
+    origins: json.optional(json.list(origin, 0, MAX_ORIGINS), []),
+    clientEventData: json.optional(json.oneOf(['string', 'asSent']), 'string'),
+    history: json.optional(json.list(roomRule(historyRule), 0, MAX_PATTERNS), []),
+    presence: json.optional(json.list(roomRule(presenceRule), 0, MAX_PATTERNS), []),
+    publicRooms: json.optional(json.list(roomPattern, 0, MAX_PUBLIC_ROOMS), null),
+    webhooks: json.optional(json.list(webhookSchema(values), 0, MAX_WEBHOOKS), []),
+    ...switches,
+    ...numbers,
+  });
+  return (entry, refuse, warn) => {
+    if (!json.isRecord(entry)) return refuse('', 'not an object');
+    const given = withoutAliases(entry, refuse, warn);
+    const fields = schema(given, refuse);
+    const { secrets = Object.freeze([fields.secret]) } = fields;
+    if ((given.secret === undefined) === (given.secrets === undefined))
+      refuse('', 'needs either "secret" or "secrets"');
+    if (new Set(secrets).size < secrets.length) refuse('.secrets', 'has one twice');
+    if (secrets.some((one) => one !== undefined && one.length < GOOD_SECRET_LENGTH))
+      warn('', `a secret has fewer than ${GOOD_SECRET_LENGTH} characters, and can be guessed`);
+    if (given.publicRooms !== undefined && given.shared !== true)
+      refuse('.publicRooms', 'only the channels of a shared app are native rooms');
+    return appOf({ ...fields, secrets });
+  };
+}
+
+/** @param {Record<string, any>} fields as the schema leaves them @returns {App} */
+function appOf({ preset: _, secret: __, enabled, shared, activityTimeout, cacheTtl, ...others }) {
+  const seconds = { activityTimeoutS: activityTimeout, cacheTtlS: cacheTtl };
+  const app = { ...others, ...seconds, isEnabled: enabled, isShared: shared };
+  return /** @type {App} */ (Object.freeze(app));
+}
+
+/**
+ * A rule of rooms, as texts in the settings have it.
+ * @template T @param {(entry: string) => import('./room-patterns.js').Rule<T>|string} read
+ */
+function roomRule(read) {
+  return json.parsed((entry) => {
+    const rule = typeof entry === 'string' ? read(entry) : 'not a text';
+    return typeof rule === 'string' || isRoomPattern(rule.pattern) ? rule : NOT_A_PATTERN;
+  });
+}
+
+/** @param {unknown} value @returns {Record<string, string>|string} or a fault */
+function headersOf(value) {
+  const isHeader = (/** @type {[string, unknown]} */ [name, text]) =>
+    HEADER_NAME.test(name) && typeof text === 'string' && HEADER_VALUE.test(text);
+  const entries = json.isRecord(value) ? Object.entries(value) : null;
+  if (entries === null || entries.length > MAX_HEADERS || !entries.every(isHeader))
+    return `not an object with at most ${MAX_HEADERS} names and values of header fields`;
+  if (entries.some(([name]) => OWN_HEADERS.test(name)))
+    return "has a header field that is Fanfare's own";
+  return /** @type {Record<string, string>} */ (Object.fromEntries(entries));
+}
+
+/**
+ * @template T, S @param {Readonly<Record<string, T>>} table
+ * @param {(row: T, field: string) => S} schemaOf
+ */
+function mapped(table, schemaOf) {
+  return Object.fromEntries(
+    Object.entries(table).map(([field, row]) => [field, schemaOf(row, field)]),
+  );
+}
+
+/**
+ * Gives the fields of a soketi webhook our names.
+ * @param {Record<string, unknown>} webhook @returns {Record<string, unknown>}
+ */
+function withoutWebhookAliases({ event_types: events, filter, ...fields }) {
+  const { channel_name_starts_with: startsWith, channel_name_ends_with: endsWith } = json.isRecord(
+    filter,
+  )
+    ? filter
+    : {};
+  return { events, startsWith, endsWith, ...fields };
+}
 
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
- * @param {import('./texts.js').ReadText} read
+ * @param {import('./texts.js').ReadText} readFile
  * @returns {{pusher: PusherSettings|null, faults: string[], warnings: string[]}} null if there are no
  *   apps
  */
-export function readPusherSettings(values, read) {
+export function readPusherSettings(values, readFile) {
   /** @type {string[]} */
   const faults = [];
-  /** @type {string[]} */
-  const warnings = [];
   const pathPrefix = readPath(String(values.pusherPath ?? ''), faults);
-  const entries = entriesOf(values, faults, read);
-  const apps = entries.map(([where, entry]) =>
-    readApp(
-      entry,
-      (fault) => faults.push(`${where}: ${fault}`),
-      (warning) => warnings.push(`${where}: ${warning}`),
-    ),
+  const { given, placeOf } = givenApps(values, faults, readFile);
+  const read = json.readEntries(appSchema(values), given, placeOf);
+  const { entries: apps, warnings } = read;
+  faults.push(
+    ...read.faults,
+    ...json.twins(apps, 'id', placeOf),
+    ...json.twins(apps, 'key', placeOf),
+    ...boundFaults(apps, values, placeOf),
   );
-  for (const field of /** @type {const} */ (['id', 'key']))
-    if (new Set(apps.map((app) => app[field])).size < apps.length && faults.length === 0)
-      faults.push(`FANFARE_PUSHER_APPS: two apps have the same ${field}`);
-  faults.push(...boundFaults(apps, values));
   if (apps.length === 0 || faults.length > 0) return { pusher: null, faults, warnings };
   return { pusher: pusherSettings(apps, pathPrefix), faults, warnings };
 }
 
 /**
  * @param {Record<string, unknown>} values @param {string[]} faults
- * @param {import('./texts.js').ReadText} read @returns {[where: string, entry: unknown][]}
+ * @param {import('./texts.js').ReadText} read
+ * @returns {{given: unknown[], placeOf: PlaceOf}} what the file or the variables have
  */
-function entriesOf(values, faults, read) {
+function givenApps(values, faults, read) {
   const path = String(values.pusherAppsFile ?? '');
+  const placeOf = (/** @type {number} */ index) => `FANFARE_PUSHER_APPS: ${path}: apps[${index}]`;
   const one = ['Id', 'Key', 'Secret'].map((part) => String(values[`pusherApp${part}`] ?? ''));
-  const given = one.filter((text) => text !== '').length;
-  if (given > 0 && path !== '')
+  const set = one.filter((text) => text !== '').length;
+  if (set > 0 && path !== '')
     faults.push('FANFARE_PUSHER_APPS: FANFARE_PUSHER_APP_* is set, too; set one of them');
-  else if (given > 0 && given < 3)
+  else if (set > 0 && set < 3)
     faults.push('FANFARE_PUSHER_APP_ID, _KEY and _SECRET: set all of them, or none');
   if (path === '') {
     const [id, key, secrets] = one;
     const lines = secrets.split('\n').map((line) => line.trim());
     const entry = { id, key, secrets: lines.filter((line) => line !== '') };
-    return given === 3 ? [['FANFARE_PUSHER_APP_*', entry]] : [];
+    return { given: set === 3 ? [entry] : [], placeOf: () => 'FANFARE_PUSHER_APP_*' };
   }
-  const list = readJsonList(path, 'apps', MAX_APPS, read);
-  if (typeof list === 'string') {
-    faults.push(`FANFARE_PUSHER_APPS: ${path}: ${list}`);
-    return [];
-  }
-  return list.map((entry, index) => [`FANFARE_PUSHER_APPS, app ${index + 1}`, entry]);
+  const list = json.readJsonList(path, 'apps', MAX_APPS, read);
+  if (typeof list !== 'string') return { given: list, placeOf };
+  faults.push(`FANFARE_PUSHER_APPS: ${path}: ${list}`);
+  return { given: [], placeOf };
 }
 
 /** @param {string} path @param {string[]} faults */
@@ -100,71 +231,14 @@ function readPath(path, faults) {
 }
 
 /**
- * @param {unknown} entry @param {Refuse} refuse @param {(warning: string) => void} warn
- * @returns {App} with defaults where the entry is at fault
- */
-function readApp(entry, refuse, warn) {
-  const named = isRecord(entry) ? withoutAliases(entry, refuse, warn) : entry;
-  const given = fieldsOf(named, FIELDS, refuse);
-  const preset = given.preset ?? 'strict';
-  const usual = PRESETS[String(preset)];
-  if (usual === undefined) refuse(`"preset": not one of ${Object.keys(PRESETS).join(', ')}`);
-  const fields = { ...usual, ...given };
-  // soketi's file may have a number.
-  const id = String(fields.id ?? '');
-  if (!isAppId(id)) refuse(`"id": not ${ID_RULE}`);
-  const key = String(fields.key ?? '');
-  if (!KEY.test(key)) refuse('"key": not 1 to 64 characters of A-Z a-z 0-9 _ -');
-  const { clientEventData = 'string' } = fields;
-  if (clientEventData !== 'string' && clientEventData !== 'asSent')
-    refuse('"clientEventData": neither "string" nor "asSent"');
-  return Object.freeze({
-    id,
-    key,
-    secrets: readSecrets(fields, refuse, warn),
-    origins: readOrigins(fields.origins, refuse),
-    clientEventData: clientEventData === 'asSent' ? 'asSent' : 'string',
-    ...readNumbers(fields, refuse),
-    ...readSwitches(fields, refuse),
-    history: readRules('history', fields.history, parseHistoryRules, refuse),
-    presence: readRules('presence', fields.presence, parsePresenceRules, refuse),
-    publicRooms: readPublicRooms(fields, refuse),
-    webhooks: readWebhooks(fields.webhooks, refuse),
-  });
-}
-
-/** @param {Record<string, unknown>} fields @param {Refuse} refuse @returns {App['publicRooms']} */
-function readPublicRooms({ publicRooms, shared }, refuse) {
-  if (publicRooms === undefined) return null;
-  if (shared !== true) refuse('"publicRooms": only the channels of a shared app are native rooms');
-  const rule = `"publicRooms": not an array of at most ${MAX_PUBLIC_ROOMS} patterns of room names`;
-  return Object.freeze([
-    ...readList(publicRooms, rule, [0, MAX_PUBLIC_ROOMS], isRoomPattern, refuse),
-  ]);
-}
-
-/**
- * @template T @param {string} field @param {unknown} value
- * @param {(entries: readonly string[]) => {rules: Rule<T>[], faults: string[]}} parse
- * @param {Refuse} refuse @returns {readonly Rule<T>[]}
- */
-function readRules(field, value = [], parse, refuse) {
-  const rule = `${JSON.stringify(field)}: not an array of at most ${MAX_PATTERNS} texts`;
-  const { rules, faults } = parse(readList(value, rule, [0, MAX_PATTERNS], isText, refuse));
-  for (const fault of faults) refuse(`${JSON.stringify(field)}: ${fault}`);
-  return Object.freeze(rules);
-}
-
-/**
- * Gives the fields of a soketi app our names.
- * @param {Record<string, unknown>} entry @param {Refuse} refuse
- * @param {(warning: string) => void} warn
+ * Gives the fields of a soketi app our names, and those that are absent the defaults of its preset.
+ * @param {Record<string, unknown>} entry @param {Refuse} refuse @param {Refuse} warn
  */
 function withoutAliases(entry, refuse, warn) {
   /** @type {Record<string, unknown>} */
   const fields = {};
   const set = (/** @type {string} */ field, /** @type {unknown} */ value) => {
-    if (Object.hasOwn(fields, field)) refuse(`${JSON.stringify(field)}: two names of it are set`);
+    if (Object.hasOwn(fields, field)) refuse(`.${field}`, 'two names of it are set');
     fields[field] = value;
   };
   for (const [name, value] of Object.entries(entry)) {
@@ -176,157 +250,18 @@ function withoutAliases(entry, refuse, warn) {
       if (value === true) set('authorizeWithinMs', SOKETI_AUTHORIZE_WITHIN_MS);
     } else if (REPLACED.includes(name)) {
       if (Number(value) >= 0)
-        warn(`${JSON.stringify(name)} has no effect: FANFARE_API_MESSAGES_RATE bounds each app`);
+        warn(`.${name}`, 'has no effect: FANFARE_API_MESSAGES_RATE bounds each app');
     } else set(name, value);
   }
-  return fields;
-}
-
-/**
- * @param {Record<string, unknown>} fields @param {Refuse} refuse
- * @param {(warning: string) => void} warn @returns {readonly string[]}
- */
-function readSecrets({ secret, secrets }, refuse, warn) {
-  const list = secrets ?? (secret === undefined ? [] : [secret]);
-  if (secrets !== undefined && secret !== undefined)
-    refuse('"secret" and "secrets" are set; set one of them');
-  const isValid = (/** @type {unknown} */ one) => typeof one === 'string' && SECRET.test(one);
-  if (
-    !Array.isArray(list) ||
-    list.length < 1 ||
-    list.length > MAX_SECRETS ||
-    !list.every(isValid) ||
-    new Set(list).size < list.length
-  ) {
-    refuse(
-      `"secret": not 1 to 256 printable characters without a space; "secrets": not an array of 1 to ${MAX_SECRETS} different ones`,
-    );
-    return Object.freeze([]);
-  }
-  if (list.some((one) => one.length < GOOD_SECRET_LENGTH))
-    warn(`a secret has fewer than ${GOOD_SECRET_LENGTH} characters, and can be guessed`);
-  return Object.freeze([...list]);
-}
-
-/** @param {unknown} value @returns {value is string} */
-function isText(value) {
-  return typeof value === 'string';
-}
-
-/** @param {unknown} value @param {Refuse} refuse @returns {readonly string[]} */
-function readOrigins(value = [], refuse) {
-  const rule = `"origins": not an array of at most ${MAX_ORIGINS} origins: ${AN_ORIGIN}`;
-  /** @returns {one is string} */
-  const isOrigin = (/** @type {unknown} */ one) => isText(one) && normalOrigin(one) !== '';
-  return Object.freeze(readList(value, rule, [0, MAX_ORIGINS], isOrigin, refuse).map(normalOrigin));
-}
-
-/**
- * @param {Record<string, unknown>} fields @param {Refuse} refuse
- * @returns {Record<keyof typeof NUMBERS, number>}
- */
-function readNumbers(fields, refuse) {
-  const names = /** @type {(keyof typeof NUMBERS)[]} */ (Object.keys(NUMBERS));
-  const entries = names.map((name) => {
-    const { field, value, min, max } = NUMBERS[name];
-    const given = fields[field] ?? value;
-    // soketi writes some numbers as text, as environment variables have them.
-    const number = typeof given === 'string' && /^-?\d{1,10}$/.test(given) ? Number(given) : given;
-    const isFault = !Number.isInteger(number) || Number(number) < min || Number(number) > max;
-    if (name === 'quotaCode' && number !== 4004 && number !== 4100)
-      refuse('"quotaCode": neither 4004 (clients give up) nor 4100 (they try again)');
-    else if (isFault) refuse(`${JSON.stringify(field)}: not an integer from ${min} to ${max}`);
-    // soketi writes -1 for «no limit».
-    return [name, isFault ? value : Math.max(0, Number(number))];
-  });
-  return Object.fromEntries(entries);
-}
-
-/**
- * @param {Record<string, unknown>} fields @param {Refuse} refuse
- * @returns {Record<keyof typeof SWITCHES, boolean>}
- */
-function readSwitches(fields, refuse) {
-  const names = /** @type {(keyof typeof SWITCHES)[]} */ (Object.keys(SWITCHES));
-  const entries = names.map((name) => {
-    const { field, value } = SWITCHES[name];
-    const given = fields[field] ?? value;
-    if (typeof given !== 'boolean') refuse(`${JSON.stringify(field)}: neither true nor false`);
-    return [name, given === true];
-  });
-  return Object.fromEntries(entries);
-}
-
-/** @param {unknown} value @param {Refuse} refuse @returns {readonly AppWebhook[]} */
-function readWebhooks(value = [], refuse) {
-  const rule = `"webhooks": not an array of at most ${MAX_WEBHOOKS} objects`;
-  return Object.freeze(
-    readList(value, rule, [0, MAX_WEBHOOKS], isRecord, refuse).map((entry, index) =>
-      readWebhook(entry, (fault) => refuse(`webhook ${index + 1}: ${fault}`)),
-    ),
-  );
-}
-
-const WEBHOOK_FIELDS = Object.freeze([
-  ...['url', 'events', 'startsWith', 'endsWith', 'batchMs', 'headers'],
-  ...['event_types', 'filter'],
-]);
-
-/** @param {unknown} entry @param {Refuse} refuse @returns {AppWebhook} */
-function readWebhook(entry, refuse) {
-  const given = fieldsOf(entry, WEBHOOK_FIELDS, refuse);
-  // soketi's names.
-  const filter = isRecord(given.filter) ? given.filter : {};
-  const rule = `"events": not an array of ${APP_EVENTS.join(', ')}`;
-  const named = given.events ?? given.event_types;
-  const events = readList(named, rule, [1, Number.POSITIVE_INFINITY], isAppEvent, refuse);
-  const { batchMs = 0 } = given;
-  if (!Number.isInteger(batchMs) || Number(batchMs) < 0 || Number(batchMs) > 10_000)
-    refuse('"batchMs": not an integer from 0 to 10000');
-  return Object.freeze({
-    url: readUrl(given.url, refuse)?.href ?? '',
-    // In the table's order: the same events in another order are no change.
-    events: Object.freeze(APP_EVENTS.filter((one) => events.includes(one))),
-    startsWith: affix(given.startsWith ?? filter.channel_name_starts_with, 'startsWith', refuse),
-    endsWith: affix(given.endsWith ?? filter.channel_name_ends_with, 'endsWith', refuse),
-    batchMs: Number(batchMs),
-    headers: readHeaders(given.headers, refuse),
-  });
-}
-
-/** @param {unknown} event @returns {event is keyof typeof APP_EVENT_TYPES} */
-function isAppEvent(event) {
-  return /** @type {readonly unknown[]} */ (APP_EVENTS).includes(event);
-}
-
-/** @param {unknown} value @param {string} field @param {Refuse} refuse */
-function affix(value, field, refuse) {
-  if (value === undefined || (typeof value === 'string' && value.length <= 200)) return value ?? '';
-  refuse(`${JSON.stringify(field)}: not at most 200 characters`);
-  return '';
-}
-
-/** @param {unknown} value @param {Refuse} refuse @returns {Readonly<Record<string, string>>} */
-function readHeaders(value, refuse) {
-  if (value === undefined) return Object.freeze({});
-  const entries = isRecord(value) ? Object.entries(value) : [];
-  const isValid =
-    isRecord(value) &&
-    entries.length <= MAX_HEADERS &&
-    entries.every(
-      ([name, text]) =>
-        HEADER_NAME.test(name) && typeof text === 'string' && HEADER_VALUE.test(text),
-    );
-  if (isValid) return Object.freeze(/** @type {Record<string, string>} */ ({ ...value }));
-  refuse(`"headers": not an object with at most ${MAX_HEADERS} names and values of header fields`);
-  return Object.freeze({});
+  const { preset } = fields;
+  return { ...(Object.hasOwn(PRESETS, String(preset)) ? PRESETS[String(preset)] : {}), ...fields };
 }
 
 /**
  * Limits of apps that contradict those of the server.
- * @param {readonly App[]} apps @param {Record<string, unknown>} values
+ * @param {readonly App[]} apps @param {Record<string, unknown>} values @param {PlaceOf} placeOf
  */
-function boundFaults(apps, values) {
+function boundFaults(apps, values, placeOf) {
   /** @type {string[]} */
   const faults = [];
   const check = (
@@ -334,24 +269,24 @@ function boundFaults(apps, values) {
     /** @type {string} */ setting,
     /** @type {number} */ most,
   ) => {
-    const app = apps.find((one) => one[field] > most);
-    if (app !== undefined)
-      faults.push(
-        `FANFARE_PUSHER_APPS: ${field} of app ${app.id} is ${app[field]}, above ${setting} (${most})`,
-      );
+    const index = apps.findIndex((one) => one[field] > most);
+    if (index >= 0)
+      faults.push(`${placeOf(index)}.${field}: ${apps[index][field]}, above ${setting} (${most})`);
   };
   check('maxEventBytes', 'FANFARE_MAX_MESSAGE_BYTES', Number(values.maxMessageBytes));
   check('maxEventBytes', 'FANFARE_API_MAX_BODY_BYTES', Number(values.apiMaxBodyBytes));
   check('maxPresenceMembers', 'FANFARE_PRESENCE_MAX_MEMBERS', Number(values.presenceMaxMembers));
-  const shared = apps.filter(({ isShared }) => isShared);
-  const open = shared.find(({ isEnabled, publicRooms }) => isEnabled && publicRooms === null);
-  if (open !== undefined && values.auth === 'required')
+  const open = apps.findIndex(
+    ({ isShared, isEnabled, publicRooms }) => isShared && isEnabled && publicRooms === null,
+  );
+  if (open >= 0 && values.auth === 'required')
     faults.push(
-      `FANFARE_PUSHER_APPS: app ${open.id} is shared, and tokens are required: everybody who knows its key would read native rooms without one. Name the rooms that may be public in its "publicRooms", such as ["news.*"], or [] for none`,
+      `${placeOf(open)}: is shared, and tokens are required: everybody who knows its key would read native rooms without one. Name the rooms that may be public in its "publicRooms", such as ["news.*"], or [] for none`,
     );
+  const shared = apps.flatMap(({ isShared }, index) => (isShared ? [index] : []));
   if (shared.length > 1)
     faults.push(
-      `FANFARE_PUSHER_APPS: apps ${shared.map(({ id }) => id).join(' and ')} are shared, so their channels would be the same rooms`,
+      `${placeOf(shared[1])}: is shared, as apps[${shared[0]}] is, so their channels would be the same rooms`,
     );
   return faults;
 }

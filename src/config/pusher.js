@@ -112,7 +112,7 @@ export function roomRulesOf(pusher) {
     for (const { pattern, value } of app.history) history.push({ pattern: own(pattern), value });
     for (const { pattern, value } of app.presence) presence.push({ pattern: own(pattern), value });
   }
-  const usual = NUMBERS.cacheTtlS.value;
+  const usual = NUMBERS.cacheTtl.value;
   for (const { id, isShared, cacheTtlS } of pusher.apps)
     if (!isShared && cacheTtlS !== usual) addCache(`~${id}:`, cacheTtlS);
   addCache('~*:', usual);

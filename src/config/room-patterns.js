@@ -128,18 +128,18 @@ export function fits(parts, room) {
  * @returns {{rules: Rule<HistoryRule>[], faults: string[]}} one line per fault
  */
 export function parseHistoryRules(entries, isPattern = isRoomPattern) {
-  return parse(entries, isPattern, (entry) => {
-    const match = /^([^=]*)=(\d{1,6})\/(\d{1,9})(ms|s|m|h|d)$/.exec(entry);
-    if (match === null)
-      return `${JSON.stringify(entry)} is not pattern=size/time, as in chat.*=100/300s (or m, h, d)`;
-    const size = Number(match[2]);
-    const ttlMs = Number(match[3]) * UNIT_MS[match[4]];
-    if (size < 1 || size > MAX_HISTORY_SIZE)
-      return `${JSON.stringify(entry)}: the size must be 1 to ${MAX_HISTORY_SIZE}`;
-    if (ttlMs < 1000 || ttlMs > MAX_HISTORY_TTL_MS)
-      return `${JSON.stringify(entry)}: the time must be 1s to 7d`;
-    return { pattern: match[1], value: Object.freeze({ size, ttlMs }) };
-  });
+  return parse(entries, isPattern, historyRule);
+}
+
+/** @param {string} entry `pattern=size/ttl` @returns {Rule<HistoryRule>|string} a fault */
+export function historyRule(entry) {
+  const match = /^([^=]*)=(\d{1,6})\/(\d{1,9})(ms|s|m|h|d)$/.exec(entry);
+  if (match === null) return 'not pattern=size/time, as in chat.*=100/300s (or m, h, d)';
+  const size = Number(match[2]);
+  const ttlMs = Number(match[3]) * UNIT_MS[match[4]];
+  if (size < 1 || size > MAX_HISTORY_SIZE) return `the size must be 1 to ${MAX_HISTORY_SIZE}`;
+  if (ttlMs < 1000 || ttlMs > MAX_HISTORY_TTL_MS) return 'the time must be 1s to 7d';
+  return { pattern: match[1], value: Object.freeze({ size, ttlMs }) };
 }
 
 /**
@@ -152,17 +152,16 @@ export function parseStateRules(entries, maxBytes) {
     const match = /^([^=]*)=(\d{1,6})\/(\d{1,9})(ms|s|m|h|d)(?: +every +(\d{1,6})(ms|s|m))?$/.exec(
       entry,
     );
-    const text = JSON.stringify(entry);
     if (match === null)
-      return `${text} is not pattern=keys/time or pattern=keys/time every interval, as in price.*=1000/1h every 100ms`;
+      return 'not pattern=keys/time or pattern=keys/time every interval, as in price.*=1000/1h every 100ms';
     const size = Number(match[2]);
     const ttlMs = Number(match[3]) * UNIT_MS[match[4]];
     const everyMs = match[5] === undefined ? 0 : Number(match[5]) * UNIT_MS[match[6]];
     if (size < 1 || size > MAX_STATE_KEYS)
-      return `${text}: the number of keys must be 1 to ${MAX_STATE_KEYS}`;
-    if (ttlMs < 1000 || ttlMs > MAX_STATE_TTL_MS) return `${text}: the time must be 1s to 30d`;
+      return `the number of keys must be 1 to ${MAX_STATE_KEYS}`;
+    if (ttlMs < 1000 || ttlMs > MAX_STATE_TTL_MS) return 'the time must be 1s to 30d';
     if (match[5] !== undefined && (everyMs < 1 || everyMs > MAX_INTERVAL_MS))
-      return `${text}: the interval must be 1ms to 60s`;
+      return 'the interval must be 1ms to 60s';
     const state = Object.freeze({ everyMs, maxBytes });
     return { pattern: match[1], value: Object.freeze({ size, ttlMs, state }) };
   });
@@ -188,15 +187,20 @@ export function streamRulesOf({ state, history }) {
  * @returns {{rules: Rule<true>[], faults: string[]}}
  */
 export function parsePresenceRules(entries, isPattern = isRoomPattern) {
-  return parse(entries, isPattern, (pattern) => ({
-    pattern,
-    value: /** @type {const} */ (true),
-  }));
+  return parse(entries, isPattern, presenceRule);
 }
+
+/** @param {string} pattern @returns {Rule<true>} */
+export function presenceRule(pattern) {
+  return { pattern, value: true };
+}
+
+/** Why a rule is refused whose pattern is none. */
+export const NOT_A_PATTERN = 'not a pattern of room names, as chat.* is';
 
 /**
  * @template T @param {readonly string[]} entries @param {(pattern: string) => boolean} isPattern
- * @param {(entry: string) => Rule<T>|string} read returns a string for a fault
+ * @param {(entry: string) => Rule<T>|string} read returns a fault, without the entry
  */
 function parse(entries, isPattern, read) {
   const rules = [];
@@ -206,9 +210,10 @@ function parse(entries, isPattern, read) {
       : [];
   for (const entry of entries) {
     const rule = read(entry);
-    if (typeof rule === 'string') faults.push(rule);
+    if (typeof rule === 'string')
+      faults.push(`${JSON.stringify(entry)}${rule.startsWith('not ') ? ' is ' : ': '}${rule}`);
     else if (!isPattern(rule.pattern))
-      faults.push(`${JSON.stringify(rule.pattern)} is not a pattern of room names, as chat.* is`);
+      faults.push(`${JSON.stringify(rule.pattern)} is ${NOT_A_PATTERN}`);
     else rules.push(rule);
   }
   return { rules, faults };

@@ -2,38 +2,23 @@
 //   [{ "url": "https://example.com/fanfare", "secret": "whsec_…", "rooms": ["chat.*"] }]
 //
 // The `webhooks` of Pusher apps are endpoints, too (pusher-apps.js). No request can change
-// endpoints. No fault quotes a secret, or a URL, whose path or query may be one.
+// endpoints.
 
-import { fieldsOf, readJsonList, readList, readUrl } from './json-list.js';
+import * as json from './json-list.js';
 import { APP_EVENT_TYPES } from './pusher.js';
-import { isRoomPattern } from './room-patterns.js';
+import { isRoomPattern, NOT_A_PATTERN } from './room-patterns.js';
 import { EVENT_TYPES, headOf, WebhookSettings } from './webhooks.js';
 
 /** `user.*` and `message.published` have to be asked for: they are many. */
-const DEFAULT_TYPES = EVENT_TYPES.slice(0, 4);
+const DEFAULT_TYPES = Object.freeze(EVENT_TYPES.slice(0, 4));
 const MAX_ENDPOINTS = 20;
 const MAX_PATTERNS = 100;
 const NAME = /^[A-Za-z0-9_.:-]{1,64}$/;
+const roomPattern = json.matching(isRoomPattern, NOT_A_PATTERN, String);
 /** Standard Webhooks 1.0: 24 to 64 random bytes, in Base64. */
 const SECRET = /^whsec_([A-Za-z0-9+/]+={0,2})$/;
 const SECRET_BYTES = Object.freeze({ min: 24, max: 64 });
-
-/** The fields that are integers, with their defaults and bounds. */
-const NUMBERS = Object.freeze({
-  graceMs: { value: 3000, min: 0, max: 60_000 },
-  maxAgeS: { value: 86_400, min: 60, max: 604_800 },
-  maxPending: { value: 10_000, min: 1, max: 100_000 },
-  timeoutMs: { value: 15_000, min: 100, max: 30_000 },
-  concurrency: { value: 4, min: 1, max: 64 },
-});
-const FIELDS = Object.freeze([
-  'name',
-  'url',
-  'secret',
-  'types',
-  'rooms',
-  .../** @type {(keyof typeof NUMBERS)[]} */ (Object.keys(NUMBERS)),
-]);
+const SECRET_RULE = `not "whsec_" and ${SECRET_BYTES.min} to ${SECRET_BYTES.max} random bytes in Base64, or an array of two while they rotate`;
 
 /** For an app's endpoint instead: receivers refuse events older than five minutes. */
 const APP_NUMBERS = Object.freeze({
@@ -43,18 +28,49 @@ const APP_NUMBERS = Object.freeze({
   timeoutMs: 15_000,
   concurrency: 4,
 });
-/** Header fields that every request has. */
-const OWN_HEADERS = new RegExp(
-  `^(?:(?:content|x-pusher|webhook)-.*|${[
-    ...['user-agent', 'host', 'connection', 'keep-alive', 'transfer-encoding', 'te', 'trailer'],
-    ...['upgrade', 'expect'],
-  ].join('|')})$`,
-);
 
-/** @import { Refuse } from './json-list.js' */
 /** @import { App, AppWebhook, PusherSettings } from './pusher.js' */
-/** @import { RedisSettings } from './redis.js' */
-/** @import { Endpoint, EventType } from './webhooks.js' */
+/** @import { Endpoint } from './webhooks.js' */
+
+/** @param {Record<string, unknown>} values @returns {json.Schema<Endpoint>} */
+function endpointSchema(values) {
+  const schema = json.record({
+    name: json.optional(json.text(NAME, 'not 1 to 64 characters of A-Z a-z 0-9 _ . : -'), null),
+    url: json.endpointUrl(values),
+    secret: json.matching((secret) => areSecrets([secret].flat()), SECRET_RULE),
+    types: json.optional(json.someOf(EVENT_TYPES), DEFAULT_TYPES),
+    rooms: json.optional(json.list(roomPattern, 1, MAX_PATTERNS), null),
+    graceMs: json.optional(json.integer(0, 60_000), 3000),
+    maxAgeS: json.optional(json.integer(60, 604_800), 86_400),
+    maxPending: json.optional(json.integer(1, 100_000), 10_000),
+    timeoutMs: json.optional(json.integer(100, 30_000), 15_000),
+    concurrency: json.optional(json.integer(1, 64), 4),
+  });
+  return (value, refuse) => {
+    const { name, url, secret, rooms, ...fields } = schema(value, refuse) ?? {};
+    if (rooms === null && fields.types.includes('message.published'))
+      refuse('.types', 'message.published needs "rooms", the patterns of the rooms that it is for');
+    return Object.freeze({
+      name: name ?? (url && new URL(url).host),
+      url,
+      secrets: Object.freeze([secret].flat()),
+      rooms: rooms ?? Object.freeze(['*']),
+      ...fields,
+      pusher: null,
+    });
+  };
+}
+
+/** @param {unknown[]} secrets */
+function areSecrets(secrets) {
+  const { min, max } = SECRET_BYTES;
+  const isSecret = (/** @type {unknown} */ secret) => {
+    const encoded = typeof secret === 'string' ? SECRET.exec(secret)?.[1] : undefined;
+    const bytes = encoded === undefined ? 0 : Buffer.from(encoded, 'base64').length;
+    return bytes >= min && bytes <= max;
+  };
+  return secrets.length >= 1 && secrets.length <= 2 && secrets.every(isSecret);
+}
 
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
@@ -64,24 +80,9 @@ const OWN_HEADERS = new RegExp(
  *   count
  */
 export function readWebhookSettings(values, pusher, read) {
-  const path = String(values.webhooksFile ?? '');
   const publicOnly = values.webhooksPublicOnly === 'on';
-  const faults = [];
-  const ownPorts = portsOf(values);
-  const file = path === '' ? [] : readJsonList(path, 'endpoints', MAX_ENDPOINTS, read);
-  if (typeof file === 'string') faults.push(`FANFARE_WEBHOOKS: ${path}: ${file}`);
-  const endpoints = (typeof file === 'string' ? [] : file).map((entry, index) =>
-    readEndpoint(entry, ownPorts, (fault) =>
-      faults.push(`FANFARE_WEBHOOKS, endpoint ${index + 1}: ${fault}`),
-    ),
-  );
-  const names = new Set();
-  for (const { name } of endpoints) {
-    if (names.has(name) && name !== '')
-      faults.push(`FANFARE_WEBHOOKS: two endpoints are called ${name}: give each a "name"`);
-    names.add(name);
-  }
-  endpoints.push(...readAppEndpoints(pusher, names, ownPorts, faults));
+  const { entries, faults } = readFile(values, read);
+  const endpoints = [...entries, ...appEndpoints(pusher, new Set(entries.map(({ name }) => name)))];
   if (publicOnly && endpoints.length === 0 && faults.length === 0)
     faults.push('FANFARE_WEBHOOKS_PUBLIC_ONLY: has no effect without FANFARE_WEBHOOKS');
   // The channels of a shared app are native rooms, whose native members would not understand it.
@@ -94,19 +95,30 @@ export function readWebhookSettings(values, pusher, read) {
 }
 
 /**
- * @param {PusherSettings|null} pusher @param {Set<string>} names that are taken
- * @param {ReadonlyMap<string, string>} ownPorts @param {string[]} faults @returns {Endpoint[]}
+ * @param {Record<string, unknown>} values @param {import('./texts.js').ReadText} read
+ * @returns {{entries: readonly Endpoint[], faults: string[]}}
  */
-function readAppEndpoints(pusher, names, ownPorts, faults) {
+function readFile(values, read) {
+  const path = String(values.webhooksFile ?? '');
+  if (path === '') return { entries: [], faults: [] };
+  const where = `FANFARE_WEBHOOKS: ${path}:`;
+  const list = json.readJsonList(path, 'endpoints', MAX_ENDPOINTS, read);
+  if (typeof list === 'string') return { entries: [], faults: [`${where} ${list}`] };
+  const placeOf = (/** @type {number} */ index) => `${where} endpoints[${index}]`;
+  const { entries, faults } = json.readEntries(endpointSchema(values), list, placeOf);
+  for (const fault of json.twins(entries, 'name', placeOf))
+    faults.push(`${fault}: give each a "name"`);
+  return { entries, faults };
+}
+
+/**
+ * @param {PusherSettings|null} pusher @param {Set<string>} names that are taken
+ * @returns {Endpoint[]}
+ */
+function appEndpoints(pusher, names) {
   return (pusher?.apps ?? []).flatMap((app) =>
-    app.webhooks.map((webhook, index) => {
-      const where = `FANFARE_PUSHER_APPS, app ${app.id}, webhook ${index + 1}`;
-      const { host, port } = new URL(webhook.url);
-      if (ownPorts.has(port))
-        faults.push(`${where}: "url": its port is that of ${ownPorts.get(port)}`);
-      const own = Object.keys(webhook.headers).find((name) => OWN_HEADERS.test(name.toLowerCase()));
-      if (own !== undefined) faults.push(`${where}: "headers": ${own} is Fanfare's own`);
-      const base = `pusher:${app.id}:${host}`;
+    app.webhooks.map((webhook) => {
+      const base = `pusher:${app.id}:${new URL(webhook.url).host}`;
       let name = base;
       for (let n = 2; names.has(name); n++) name = `${base}:${n}`;
       names.add(name);
@@ -140,95 +152,4 @@ function appEndpoint(name, app, { url, events, startsWith, endsWith, batchMs, he
       ),
     }),
   });
-}
-
-/**
- * Ports that no endpoint may have, on any host.
- * @param {Record<string, unknown>} values @returns {Map<string, string>} what each of them is
- */
-function portsOf({ redis, metricsPort }) {
-  const { addresses = [] } = /** @type {Partial<RedisSettings>} */ (redis ?? {});
-  return new Map([
-    ...addresses.map(({ port }) => /** @type {[string, string]} */ ([String(port), 'Redis'])),
-    [String(metricsPort), 'METRICS_PORT'],
-  ]);
-}
-
-/**
- * @param {unknown} entry @param {ReadonlyMap<string, string>} ownPorts @param {Refuse} refuse
- * @returns {Endpoint} with defaults where the entry is at fault
- */
-function readEndpoint(entry, ownPorts, refuse) {
-  const given = fieldsOf(entry, FIELDS, refuse);
-  const url = readUrl(given.url, refuse);
-  if (url !== null && ownPorts.has(url.port))
-    refuse(`"url": its port is that of ${ownPorts.get(url.port)}`);
-  const types = readTypes(given.types, refuse);
-  const rooms = readRooms(given.rooms, refuse);
-  if (types.includes('message.published') && given.rooms === undefined)
-    refuse('"types": message.published needs "rooms", the patterns of the rooms that it is for');
-  const name = given.name ?? url?.host ?? '';
-  if (given.name !== undefined && (typeof name !== 'string' || !NAME.test(name)))
-    refuse('"name": not 1 to 64 characters of A-Z a-z 0-9 _ . : -');
-  return Object.freeze({
-    name: String(name),
-    url: url?.href ?? '',
-    secrets: readSecrets(given.secret, refuse),
-    types,
-    rooms,
-    ...readNumbers(given, refuse),
-    pusher: null,
-  });
-}
-
-/** @param {unknown} value @param {Refuse} refuse @returns {readonly string[]} */
-function readSecrets(value, refuse) {
-  const secrets = Array.isArray(value) ? value : [value];
-  const { min, max } = SECRET_BYTES;
-  const areValid = secrets.every((secret) => {
-    const text = typeof secret === 'string' ? SECRET.exec(secret)?.[1] : undefined;
-    const bytes = text === undefined ? 0 : Buffer.from(text, 'base64').length;
-    return bytes >= min && bytes <= max;
-  });
-  if (!areValid || secrets.length < 1 || secrets.length > 2)
-    refuse(
-      `"secret": not "whsec_" and ${min} to ${max} random bytes in Base64, or an array of two while they rotate`,
-    );
-  return Object.freeze(secrets);
-}
-
-/** @param {unknown} value @param {Refuse} refuse @returns {readonly EventType[]} */
-function readTypes(value = DEFAULT_TYPES, refuse) {
-  const rule = `"types": not an array of ${EVENT_TYPES.join(', ')}`;
-  const types = readList(value, rule, [1, Number.POSITIVE_INFINITY], isEventType, refuse);
-  // In the table's order: the same types in another order are no change.
-  return Object.freeze(EVENT_TYPES.filter((type) => types.includes(type)));
-}
-
-/** @param {unknown} type @returns {type is EventType} */
-function isEventType(type) {
-  return /** @type {readonly unknown[]} */ (EVENT_TYPES).includes(type);
-}
-
-/** @param {unknown} value @param {Refuse} refuse @returns {readonly string[]} */
-function readRooms(value = ['*'], refuse) {
-  const rule = `"rooms": not an array of 1 to ${MAX_PATTERNS} patterns of room names, as chat.* is`;
-  return Object.freeze(readList(value, rule, [1, MAX_PATTERNS], isRoomPattern, refuse));
-}
-
-/**
- * @param {Record<string, unknown>} given @param {Refuse} refuse
- * @returns {Record<keyof typeof NUMBERS, number>}
- */
-function readNumbers(given, refuse) {
-  const names = /** @type {(keyof typeof NUMBERS)[]} */ (Object.keys(NUMBERS));
-  const entries = names.map((name) => {
-    const { value, min, max } = NUMBERS[name];
-    const number = given[name] ?? value;
-    if (Number.isInteger(number) && Number(number) >= min && Number(number) <= max)
-      return [name, Number(number)];
-    refuse(`${JSON.stringify(name)}: not an integer from ${min} to ${max}`);
-    return [name, value];
-  });
-  return Object.fromEntries(entries);
 }

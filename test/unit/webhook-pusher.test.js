@@ -296,13 +296,12 @@ test('endpoints of apps have names of their own; headers and ports of Fanfare ar
   const names = settingsOf(t, [{}, { startsWith: 'a' }]).endpoints.map(({ name }) => name);
   assert.deepEqual(names, ['pusher:7:app.example', 'pusher:7:app.example:2']);
   for (const name of ['X-Pusher-Key', 'content-TYPE', 'Webhook-Id', 'Host', 'Transfer-Encoding'])
-    assert.deepEqual(load(t, [{ headers: { [name]: 'x' } }]).faults, [
-      `FANFARE_PUSHER_APPS, app 7, webhook 1: "headers": ${name} is Fanfare's own`,
-    ]);
+    assert.match(
+      load(t, [{ headers: { [name]: 'x' } }]).faults.join(),
+      /: apps\[0\]\.webhooks\[0\]\.headers: has a header field that is Fanfare's own$/,
+    );
   const { faults } = load(t, [{ url: 'http://a.example:9090/' }]);
-  assert.deepEqual(faults, [
-    'FANFARE_PUSHER_APPS, app 7, webhook 1: "url": its port is that of METRICS_PORT',
-  ]);
+  assert.match(faults.join(), /apps\[0\]\.webhooks\[0\]\.url: its port is that of METRICS_PORT$/);
 });
 
 test('who comes is sent at once, who goes after 3 s; neither waits for the other', async (t) => {

@@ -4,6 +4,8 @@
 import assert from 'node:assert/strict';
 import { execFile, fork } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -56,6 +58,33 @@ test('a worker with the default settings loads only the packages that it uses', 
   assert.deepEqual(
     parts.filter((part) => NEVER.test(part)),
     [],
+  );
+});
+
+/**
+ * The files that importing one loads, by `import` and `import()`.
+ * @param {string} path below src/ @param {Set<string>} files gets them @param {RegExp} imports
+ */
+function follow(path, files, imports) {
+  if (files.has(path)) return files;
+  files.add(path);
+  const text = readFileSync(join(ROOT, 'src', path), 'utf8').replace(/\/\*[\s\S]*?\*\//g, '');
+  for (const [, name] of text.matchAll(imports))
+    if (name.startsWith('.')) follow(join(dirname(path), name), files, imports);
+    else files.add(name);
+  return files;
+}
+
+test('workers and the courier load no readers of settings', () => {
+  const fixed = /^(?:import|export)\b[^;]*?'([^']+)';/gm;
+  const files = follow('main.js', new Set(), fixed);
+  for (const path of ['worker/process.js', 'webhooks/courier.js'])
+    follow(path, files, /(?:^(?:import|export)\b[^;]*?|\bimport\()'([^']+)'/gm);
+  assert.ok(files.has('config/handover.js') && files.has('ws'));
+  for (const name of ['config/config.js', 'config/json-list.js']) assert.ok(!files.has(name), name);
+  assert.ok(
+    follow('config/config.js', new Set(), fixed).has('config/json-list.js'),
+    'the primary does',
   );
 });
 

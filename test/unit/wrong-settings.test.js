@@ -162,13 +162,13 @@ const FILES = [
   [
     'FANFARE_PUSHER_APPS',
     '[{"id":"a_b","key":"k","secret":"s","clientEvent":true}]',
-    'FANFARE_PUSHER_APPS, app 1: unknown field "clientEvent"; did you mean clientEvents?',
-    'FANFARE_PUSHER_APPS, app 1: "id": not a number, or a name of 2 to 64 letters, digits and dashes, as app-id is',
+    'FANFARE_PUSHER_APPS: FILE: apps[0]: unknown field "clientEvent"; did you mean clientEvents?',
+    'FANFARE_PUSHER_APPS: FILE: apps[0].id: not a number, or a name of 2 to 64 letters, digits and dashes, as app-id is',
   ],
   [
     'FANFARE_PUSHER_APPS',
     '[{"id":"one","key":"k","secret":"s","colour":"red"}]',
-    'FANFARE_PUSHER_APPS, app 1: unknown field "colour"; there are id, key, secret, secrets, preset, origins, clientEventData, history, presence, publicRooms, webhooks, enabled, shared, tlsOnly, clientEvents, subscriptionCount, extraChannelInfo, maxConnections, quotaCode, activityTimeout, clientEventsPerSecond, authorizeWithinMs, maxEventBytes, maxChannelsPerEvent, maxBatch, maxChannelLength, maxEventNameLength, maxPresenceMembers, maxMemberBytes, cacheTtl',
+    'FANFARE_PUSHER_APPS: FILE: apps[0]: unknown field "colour"; there are id, key, secret, secrets, preset, origins, clientEventData, history, presence, publicRooms, webhooks, enabled, shared, tlsOnly, clientEvents, subscriptionCount, extraChannelInfo, maxConnections, quotaCode, activityTimeout, clientEventsPerSecond, authorizeWithinMs, maxEventBytes, maxChannelsPerEvent, maxBatch, maxChannelLength, maxEventNameLength, maxPresenceMembers, maxMemberBytes, cacheTtl',
   ],
   [
     'FANFARE_PUSHER_APPS',
@@ -186,14 +186,24 @@ const FILES = [
   [
     'FANFARE_WEBHOOKS',
     '[{"url":"http://127.0.0.1:1/x","secrt":"a"}]',
-    'FANFARE_WEBHOOKS, endpoint 1: unknown field "secrt"; did you mean secret?',
-    'FANFARE_WEBHOOKS, endpoint 1: "secret": not "whsec_" and 24 to 64 random bytes in Base64, or an array of two while they rotate',
+    'FANFARE_WEBHOOKS: FILE: endpoints[0]: unknown field "secrt"; did you mean secret?',
+    'FANFARE_WEBHOOKS: FILE: endpoints[0].secret: not "whsec_" and 24 to 64 random bytes in Base64, or an array of two while they rotate',
   ],
   [
     'FANFARE_WEBHOOKS',
     '[{"url":"x.example","secret":"whsec_x"}]',
-    'FANFARE_WEBHOOKS, endpoint 1: "url": not a URL',
-    'FANFARE_WEBHOOKS, endpoint 1: "secret": not "whsec_" and 24 to 64 random bytes in Base64, or an array of two while they rotate',
+    'FANFARE_WEBHOOKS: FILE: endpoints[0].url: not a URL',
+    'FANFARE_WEBHOOKS: FILE: endpoints[0].secret: not "whsec_" and 24 to 64 random bytes in Base64, or an array of two while they rotate',
+  ],
+  [
+    'FANFARE_PUSHER_APPS',
+    '[{"id":"1","key":"k","secret":"a-secret-of-twenty-c"},{"id":"2","key":"l","secrets":["s","a b"],"webhooks":[{"url":"x","events":["x"],"batchMs":1.5}],"history":["a"],"maxBatch":0}]',
+    'FANFARE_PUSHER_APPS: FILE: apps[1].secrets[1]: not 1 to 256 printable characters without a space',
+    'FANFARE_PUSHER_APPS: FILE: apps[1].history[0]: not pattern=size/time, as in chat.*=100/300s (or m, h, d)',
+    'FANFARE_PUSHER_APPS: FILE: apps[1].webhooks[0].url: not a URL',
+    'FANFARE_PUSHER_APPS: FILE: apps[1].webhooks[0].events[0]: not one of channel_occupied, channel_vacated, member_added, member_removed, client_event, cache_miss, subscription_count',
+    'FANFARE_PUSHER_APPS: FILE: apps[1].webhooks[0].batchMs: not an integer from 0 to 10000',
+    'FANFARE_PUSHER_APPS: FILE: apps[1].maxBatch: not an integer from 1 to 1000',
   ],
 ];
 
