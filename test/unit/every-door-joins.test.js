@@ -249,6 +249,22 @@ const RULES = [
     },
   },
   {
+    name: 'a replay is paid if the address has used up what it may read for free',
+    needs: ['recover'],
+    async run({ t, at, open, roomNamed }) {
+      const room = roomNamed('log');
+      const since = await startOf(at, [room]);
+      await publish(at, room);
+      t.mock.method(at.entry.limiter, 'takeFreeRead', () => false);
+      const client = await open();
+      const paid = await paidWhile(at, async () => {
+        assert.deepEqual(await client.join([room], since), ['ok']);
+        await client.sync();
+      });
+      assert.ok(paid.bytes >= 8000);
+    },
+  },
+  {
     name: 'a client that may not read history gets no older messages by a position',
     needs: ['recover', 'rights'],
     async run({ at, open, roomNamed }) {

@@ -11,6 +11,10 @@ import { decided } from '../helpers/hooks/decided.js';
 const CLIENT = /** @type {const} */ (['publish']);
 const FROM_A_USER = /** @type {const} */ (['publish', 'user']);
 const PUSHER = 'Pusher';
+const OF_NO_APP = [
+  ...['native', 'HTTP API', "Centrifugo's server API", 'Centrifugo, JSON'],
+  ...['Centrifugo, protobuf', 'Centrifugo, stream of lines', 'Centrifugo, server-sent events'],
+];
 
 /**
  * A client that may publish to the room: Pusher's clients have to be in it.
@@ -77,6 +81,27 @@ const RULES = [
       const counted = await countedBy(at, async () => {
         assert.equal(
           await client.publish(room, 'x'.repeat(2000)),
+          publishWordsOf(door, 'MESSAGE_TOO_LARGE'),
+        );
+      });
+      assert.equal(accepted.length, 0);
+      const isClient = door.without.user === undefined;
+      assert.deepEqual(counted, isClient ? { 'errors.MESSAGE_TOO_LARGE': 1 } : {});
+    },
+  },
+  {
+    name: 'an event over the limit of its app is refused, counted, and not published',
+    needs: CLIENT,
+    hasApis: true,
+    none: Object.fromEntries(OF_NO_APP.map((name) => [name, 'its rooms belong to no app'])),
+    async run(asked) {
+      const { t, at, door, roomNamed } = asked;
+      const room = roomNamed('private-a');
+      const accepted = acceptedBy(t, at);
+      const client = await publisherIn(asked, room);
+      const counted = await countedBy(at, async () => {
+        assert.equal(
+          await client.publish(room, 'x'.repeat(70_000)),
           publishWordsOf(door, 'MESSAGE_TOO_LARGE'),
         );
       });

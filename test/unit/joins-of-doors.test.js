@@ -1,5 +1,5 @@
-// joins-of-doors.test.js: rules of a join that hold through whichever door a client comes: the limit
-// of rooms, the bound of waiting reads, and who pays for what it reads.
+// joins-of-doors.test.js: who pays for what it reads at a join, through whichever door it comes, with
+// the cache channels of Pusher. Rules that need no fake clock or broker are in every-door-joins.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -182,20 +182,6 @@ function serverSide(built) {
   };
 }
 
-test('rooms=observe counts once what a refreshed token of Centrifugo adds', async () => {
-  const env = { FANFARE_MAX_ROOMS_PER_CONNECTION: '1', FANFARE_LIMITS: 'rooms=observe' };
-  const built = build(env);
-  const { connection, connections, server, send } = centrifugoDoor(built);
-  send({ connect: {} });
-  const client = connections.clientOf(connection);
-  assert.ok(client);
-  const subscriptions = new Map(['a', 'b', 'c'].map((channel) => [channel, { data: null }]));
-  client.identify(/** @type {any} */ ({ user: '', info: null, subscriptions }), null);
-  server.renew(connection, client);
-  await settle();
-  assert.deepEqual([connection.roomCount, built.counters.observed.rooms], [3, 2]);
-});
-
 /** Its cache channels read their last event. @param {Built} built @returns {Client} */
 function pusher(built) {
   const { transport, connection } = connect(built);
@@ -230,33 +216,6 @@ const WAYS = {
 };
 /** Those whose clients may leave a room and join it again. */
 const REPEATABLE = Object.entries(WAYS).filter(([, way]) => way !== events);
-
-for (const [name, way] of Object.entries(WAYS)) {
-  test(`rooms=observe counts what it would refuse: ${name}`, async () => {
-    const env = { FANFARE_MAX_ROOMS_PER_CONNECTION: '1', FANFARE_LIMITS: 'rooms=observe' };
-    const built = build(env);
-    const { connection, join } = way(built);
-    join(['a', 'b', 'c']);
-    await settle();
-    assert.equal(connection.roomCount, 3);
-    assert.equal(built.counters.observed.rooms, 2);
-  });
-
-  // Pusher clients would not repeat a subscription, so theirs waits.
-  const isPusher = way === pusher;
-  test(`while too many reads wait, a join is ${isPusher ? 'postponed' : 'refused as unavailable'}, and counted: ${name}`, async () => {
-    const built = build();
-    const { connection, transport, join } = way(built);
-    Object.defineProperty(built.scheduler, 'isFull', { get: () => true });
-    join(['a']);
-    await settle();
-    const { readsRefused, errors } = built.counters;
-    assert.equal(connection.roomCount, 0);
-    assert.deepEqual([readsRefused, errors.UNAVAILABLE], [1, isPusher ? 0 : 1]);
-    assert.equal(errors.ROOM_LIMIT, 0);
-    assert.doesNotMatch(JSON.stringify(transport.messages()), /too many channels|limit/i);
-  });
-}
 
 /** A recent message of 8 KB in a room. @param {Built} built @param {string} room */
 function fill({ broker }, room) {
