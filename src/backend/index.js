@@ -44,7 +44,7 @@ class WorkerBackend {
   /**
    * @param {WorkerPlaces} places @param {Backend} backend
    * @param {import('./webhook-reporter.js').WebhookReporter|null} reporter null if nothing is recorded for webhooks
-   * @param {import('./occupancy.js').Occupancy|null} occupancy connections in rooms, over the fleet
+   * @param {import('./occupancy.js').FleetOccupancy|null} occupancy connections in rooms, over the fleet
    */
   constructor(places, { broker, presence, revocations, close }, reporter, occupancy) {
     this.addresses = places;
@@ -91,8 +91,13 @@ export async function createBackend({ relayPath, ...parts }) {
   const covers = webhooks.covers.bind(webhooks);
   const counts = webhooks.counts.bind(webhooks);
   const reporter = new WebhookReporter({ store: backend.eventStore, covers, counts, lingerMs });
-  const { Occupancy } = await import('./occupancy.js');
-  return new WorkerBackend(machine, backend, reporter, new Occupancy(backend.eventStore, webhooks));
+  const { FleetOccupancy } = await import('./occupancy.js');
+  return new WorkerBackend(
+    machine,
+    backend,
+    reporter,
+    new FleetOccupancy(backend.eventStore, webhooks),
+  );
 }
 
 /**

@@ -31,7 +31,7 @@ const USER_OF_APP = /^~[A-Za-z0-9-]+:/;
  * @property {(users: readonly string[]) => Promise<string[]>} online which of them are connected
  */
 
-export class Occupancy {
+export class FleetOccupancy {
   /**
    * @param {OccupancyStore} store
    * @param {Pick<import('../config/webhooks.js').WebhookSettings, 'covers'|'coversPrefix'>}

@@ -93,7 +93,7 @@ export class Fleet {
    * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Pick<import('../backend/broker.js').Broker, 'subscribe'|'publish'|'history'|'countWorkers'>}
    *   parts.broker
-   * @param {import('../backend/occupancy.js').Occupancy|null} parts.occupancy
+   * @param {import('../backend/occupancy.js').FleetOccupancy|null} parts.occupancy
    * @param {import('../backend/broker.js').HistoryOf} parts.historyOf
    * @param {import('../hub/room-users.js').Tracker} parts.tracker
    * @param {import('./fleet-member.js').FleetMember} parts.member carries out requests here

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { eventually } from './suite.js';
 import { begin, it, textOf } from './transition-fleet.js';
 
-/** @typedef {import('../../src/backend/occupancy.js').Occupancy} Occupancy */
+/** @typedef {import('../../src/backend/occupancy.js').FleetOccupancy} Occupancy */
 
 it('rooms are listed by name with the connections of all workers, in pages', async (fleet) => {
   const worker = await fleet.server();

@@ -8,7 +8,7 @@ import { EventRecorder } from '../../src/backend/embedded/event-recorder.js';
 import * as embeddedRecorder from '../../src/backend/embedded/event-store.js';
 import { createBackend as createEmbedded } from '../../src/backend/embedded/index.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
-import { Occupancy } from '../../src/backend/occupancy.js';
+import { FleetOccupancy } from '../../src/backend/occupancy.js';
 import { openEventQueue } from '../../src/backend/redis/event-queue.js';
 import * as redisRecorder from '../../src/backend/redis/event-store.js';
 import { createBackend as createRedis } from '../../src/backend/redis/index.js';
@@ -110,7 +110,7 @@ export class Fleet {
       assert.ok(backend.presence);
       const reporter = new WebhookReporter({ store, covers, counts, lingerMs: this.lingerMs });
       const settings = /** @type {WebhookSettings} */ (config.webhooks);
-      const occupancy = new Occupancy(store, settings);
+      const occupancy = new FleetOccupancy(store, settings);
       const { presence } = backend;
       const worker = new Worker({ ...backend, presence, reporter, occupancy, machine });
       t.after(() => worker.close());
@@ -169,7 +169,7 @@ const NOBODY = {
 export class Worker {
   /**
    * @param
-   *   {Omit<import('../../src/backend/backend.js').Backend, 'eventStore'> & {presence: import('../../src/backend/presence.js').Presence, reporter: WebhookReporter, occupancy: Occupancy, machine: import('../../src/backend/embedded/worker-places.js').WorkerPlaces}}
+   *   {Omit<import('../../src/backend/backend.js').Backend, 'eventStore'> & {presence: import('../../src/backend/presence.js').Presence, reporter: WebhookReporter, occupancy: FleetOccupancy, machine: import('../../src/backend/embedded/worker-places.js').WorkerPlaces}}
    *   parts
    */
   constructor(parts) {
