@@ -1,7 +1,7 @@
 // membership.js: who is in a fleet, for as long as each member's lease holds.
 //   {v, kind, from, leaseS, …}   the envelope of each message, as JSON
 //
-// There are two fleets: the workers of all servers (`Membership`), and the servers that share
+// There are two fleets: the workers of all servers (`WorkerMembership`), and the servers that share
 // limits (embedded/fleet-places.js). Both have this envelope and this table (`Leases`).
 //
 // - Each message of a member renews the lease that it names. When the lease ends, the member is
@@ -144,11 +144,11 @@ export class Leases {
  *   `sinceMs` may be left out. Null: only what is small, because such messages are frequent
  * @property {(fields: Fields, before: F|undefined) => F|null} read null if malformed
  * @property {(facts: F) => void} onGone the facts count no longer: a member is gone
- * @property {() => number} [maxHeartbeatMs]
+ * @property {() => number} maxHeartbeatMs for members that expect more than the lease says
  */
 
 /** This worker's membership in the fleet of workers. @template F the facts about a worker */
-export class Membership {
+export class WorkerMembership {
   /** The tags of workers that wait for an answer. @type {Map<string, string>} */
   #askers = new Map();
   #askedMs = 0;
@@ -199,9 +199,8 @@ export class Membership {
   }
 
   get #heartbeatMs() {
-    const { maxHeartbeatMs = () => MAX_HEARTBEAT_MS } = this.reports;
     const wanted = Math.max(HEARTBEAT_PER_WORKER_MS * this.others.size, MIN_HEARTBEAT_MS);
-    return Math.min(wanted, maxHeartbeatMs());
+    return Math.min(wanted, MAX_HEARTBEAT_MS, this.reports.maxHeartbeatMs());
   }
 
   /** The fleet's channel is available, for the first time or again. */

@@ -171,18 +171,24 @@ test('a worker that joins a large fleet is answered alone, and learns all counts
 
 test('the heartbeat is slower in a large fleet, and no worker is left out in between', (t) => {
   const { join, pass, take, workers } = fleet(t);
-  const all = Array.from({ length: 100 }, (_, i) => join(`w${i}`).worker);
+  const all = Array.from({ length: 40 }, (_, i) => join(`w${i}`).worker);
   pass(1000);
   all[1].reportConnections(1);
-  // The first reports were made when the fleet was small.
-  pass(20_000, 1000);
+  // The fleet grows at once. The last reports promised the next one within two seconds.
+  for (let i = 40; i < 130; i++) {
+    all.push(join(`w${i}`).worker);
+    if (i % 10 === 9) pass(60, 60);
+  }
+  for (let i = 0; i < 20; i++) {
+    pass(1000, 1000);
+    assert.ok(all.every((worker) => others(worker) === 129));
+  }
   take('workers');
-  pass(20_000, 1000);
-  assert.equal(take('workers').length, 400);
-  assert.ok(all.every((worker) => others(worker) === 99));
+  pass(21_000, 1000);
+  assert.equal(take('workers').length, 3 * 130);
   workers.delete('w1');
-  pass(16_000, 1000);
-  assert.deepEqual([total(all[0]), others(all[0])], [0, 98]);
+  pass(22_000, 1000);
+  assert.deepEqual([total(all[0]), others(all[0])], [0, 128]);
 });
 
 test('a malformed message counts nothing, one of a later version neither, and both are reported', (t) => {
@@ -205,9 +211,6 @@ test('a malformed message counts nothing, one of a later version neither, and bo
       { connections: -1 },
       { connections: 1e10 },
       { connections: '1' },
-      { rules: {} },
-      { rules: { history: ['h.*=1'], state: [], stateBytes: 0 } },
-      { rules: { history: [], state: ['s.*=1/1h'], stateBytes: 0 } },
     ].map((fault) => JSON.stringify({ ...sound, ...fault })),
   ];
   for (const text of malformed) deliver('workers', text);
@@ -222,6 +225,22 @@ test('a malformed message counts nothing, one of a later version neither, and bo
   assert.equal(others(a), 0);
   deliver('workers', JSON.stringify({ ...sound, more: 1 }));
   assert.deepEqual([total(a), others(a)], [1, 1]);
+});
+
+test('a worker with rules that this one cannot read is a member all the same', (t) => {
+  const { join, deliver, faults, adopted } = fleet(t);
+  const a = join('a').worker;
+  const beat = { v: 1, kind: 'beat', from: 'b', leaseS: 6, connections: 2, knows: '' };
+  const malformed = [
+    {},
+    null,
+    { history: ['h.*=1'], state: [], stateBytes: 0 },
+    { history: [], state: ['s.*=1/1h'], stateBytes: 0 },
+    { history: Array(101).fill('h.*=5/60s'), state: [], stateBytes: 0 },
+  ];
+  for (const rules of malformed) deliver('workers', JSON.stringify({ ...beat, rules }));
+  assert.deepEqual(faults, Array(malformed.length).fill('workers malformed'));
+  assert.deepEqual([total(a), others(a), adopted.length], [2, 1, 0]);
 });
 
 test('the number of forged workers is bounded, and their leases are', (t) => {
@@ -239,7 +258,7 @@ test('the number of forged workers is bounded, and their leases are', (t) => {
 });
 
 test('workers adopt the rules that they lack, then nobody tells rules', (t) => {
-  const { join, pass, take, adopted } = fleet(t);
+  const { join, pass, take, deliver, adopted } = fleet(t);
   const a = join('a', { history: 'h.*=50/60s', state: 's.*=10/1h' });
   join('b', { history: 'h.*=50/60s', state: 's.*=10/1h' });
   pass(1000);
@@ -261,8 +280,34 @@ test('workers adopt the rules that they lack, then nobody tells rules', (t) => {
     ['join', 'beat'],
     'those of the newcomer, and those of the two others once',
   );
+  deliver('census', '=4 old');
   pass(10_000);
   assert.ok(take('workers').every(({ fields }) => fields.rules === undefined));
+});
+
+test('adopted rules for state apply before rules for history, and there are at most 100', (t) => {
+  const { join, deliver } = fleet(t);
+  const { rules } = join('a', { history: 'x.*=50/60s' });
+  const told = (/** @type {string[]} */ history, /** @type {string[]} */ state) =>
+    deliver(
+      'workers',
+      encodeEnvelope('beat', 'b', 6000, {
+        connections: 0,
+        knows: '',
+        rules: { history, state, stateBytes: 1000 },
+      }),
+    );
+  told([], ['x.*=5/1h']);
+  assert.equal(rules.of('x.1')?.state?.maxBytes, 1000);
+  told(['x.*=7/60s'], []);
+  assert.equal(rules.of('x.1')?.size, 5);
+  for (const from of [0, 90])
+    told(
+      Array.from({ length: 90 }, (_, i) => `r${from + i}.*=5/60s`),
+      [],
+    );
+  const adopted = Array.from({ length: 180 }, (_, i) => rules.of(`r${i}.1`)).filter(Boolean);
+  assert.equal(adopted.length, 99);
 });
 
 test('rules that were lost on their way are told again with a heartbeat', (t) => {
@@ -317,8 +362,7 @@ test('with a worker of v0.2.0 all report every two seconds, in its form, too', (
   workers[7].reportConnections(7);
   pass(6000, 500);
   take('census');
-  deliver('census', '?old');
-  deliver('census', '=4 old');
+  for (const text of ['?old', '=2 old', '=4 old']) deliver('census', text);
   assert.ok(take('census').some(({ text }) => text === '=7 w7;'));
   assert.deepEqual([total(workers[0]), others(workers[0])], [11, 100]);
   pass(6500, 500);

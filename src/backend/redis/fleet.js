@@ -7,13 +7,12 @@
 // (embedded/fleet-places.js). They have a channel of their own, because only carriers read them.
 
 import { BrokerError } from '../errors.js';
-import { ANSWERS_MS, decodeEnvelope, Membership } from '../membership.js';
+import { ANSWERS_MS, decodeEnvelope, WorkerMembership } from '../membership.js';
 import { ConnectionCount } from './connection-count.js';
 import { CHANNEL_KIND } from './keys.js';
 import { encodeOldReport, OLD_HEARTBEAT_MS, OldWorkers, renewOldReport } from './old-workers.js';
 import { SharedRules } from './shared-rules.js';
 
-const MAX_HEARTBEAT_MS = 20_000;
 const MAX_REPORT_BYTES = 128 * 1024;
 
 /** @typedef {{connections: number, knows: unknown, isOld: boolean}} Facts of another worker */
@@ -46,8 +45,8 @@ export class RedisFleet {
     this.onFault = onFault;
     this.connections = new ConnectionCount();
     this.rules = new SharedRules({ rules, onAdopted });
-    /** @type {Membership<Facts>} */
-    this.membership = new Membership({
+    /** @type {WorkerMembership<Facts>} */
+    this.membership = new WorkerMembership({
       id,
       clock,
       onFault: (fault) => onFault(fault, 'workers'),
@@ -63,7 +62,7 @@ export class RedisFleet {
         }),
         read: (fields, before) => this.#read(fields, before),
         onGone: (facts) => this.#onGone(facts),
-        maxHeartbeatMs: () => (this.old.count > 0 ? OLD_HEARTBEAT_MS : MAX_HEARTBEAT_MS),
+        maxHeartbeatMs: () => (this.old.count > 0 ? OLD_HEARTBEAT_MS : Number.POSITIVE_INFINITY),
       },
     });
     this.old = new OldWorkers({
@@ -166,8 +165,7 @@ export class RedisFleet {
         this.#onReport?.(message);
         break;
       case CHANNEL_KIND.OLD_REPORTS:
-        // Servers of this version report on their own channel, too.
-        if (this.old.count > 0) this.#onReport?.(renewOldReport(message) ?? message);
+        this.#onReport?.(renewOldReport(message) ?? message);
         break;
     }
   }
@@ -188,7 +186,8 @@ export class RedisFleet {
    * @param {Facts|undefined} before @returns {Facts|null} null if they are malformed
    */
   #read({ connections, knows, rules }, before) {
-    if (rules !== undefined && !this.rules.read(rules)) return null;
+    // The worker is a member all the same.
+    if (rules !== undefined && !this.rules.read(rules)) this.onFault('malformed', 'workers');
     if (!this.connections.read(connections, before?.connections ?? 0)) return null;
     return { connections: Number(connections), knows, isOld: false };
   }
