@@ -75,6 +75,7 @@ export class Hub {
     this.outbox = outbox;
     outbox.expelBy((room, member) => {
       this.leave(member, room);
+      member.forgetFreeRead(room.name); // it has to read again
       member.transport.door.expelled(member, room.name, 'resync');
     });
     this.slowConsumers = slowConsumers;

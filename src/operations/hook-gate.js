@@ -1,6 +1,7 @@
 // hook-gate.js: asks the hook onJoin before a connection joins or reads a room. All other checks
 // come first, because they cost less. The HTTP API asks no hooks.
 
+/** @import { Credentials } from '../auth/credentials.js' */
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 
@@ -19,10 +20,17 @@
  *   callFor the promise never rejects
  */
 
+/**
+ * @typedef {object} EarlyHookCalls
+ * @property {(connection: Connection, credentials: Credentials|null, rooms: readonly string[]) => Promise<(Refusal|null)[]>}
+ *   askJoins asks onJoin about each room before the connection enters; never rejects
+ */
+
 export class HookGate {
   /**
    * @param {object} parts
-   * @param {HookCalls} parts.hooks @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
+   * @param {HookCalls & EarlyHookCalls} parts.hooks
+   * @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
    * @param {import('./lane.js').Lane} parts.lane
    */
   constructor({ hooks, hub, lane }) {
@@ -42,5 +50,15 @@ export class HookGate {
     this.lane.after(connection, 'join', 0, verdict, ({ refusal }) => {
       if (connection.isOpen) act(refusal);
     });
+  }
+
+  /**
+   * Asks before the connection is in the hub. Null: there is no such hook.
+   * @param {Connection} connection @param {Credentials|null} credentials
+   * @param {readonly string[]} names of rooms
+   */
+  askEarly(connection, credentials, names) {
+    const { hooks } = this;
+    return hooks.has('onJoin') ? hooks.askJoins(connection, credentials, names) : null;
   }
 }

@@ -14,7 +14,8 @@ import { Replies } from './replies.js';
  * @property {import('../config/settings.js').Config} config
  * @property {import('../hub/hub.js').Hub} hub
  * @property {import('./publisher.js').Publisher} publisher
- * @property {import('./hook-gate.js').HookCalls|null} [hooks] null: none
+ * @property {(import('./hook-gate.js').HookCalls & import('./hook-gate.js').EarlyHookCalls)|null}
+ *   [hooks] null: none
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0 if
  *   the message passes; above 0: seconds to wait; −1: close with 4005
  * @property {() => string} [overRateText] names the limit that refused the last message

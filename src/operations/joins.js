@@ -2,7 +2,7 @@
 //
 //   subscribe -> room with state? -> name in presence -> hook onJoin -> member already?
 //     -> room limit -> reads waiting? -> rate of reads -> hub, while later commands wait in the lane
-//     -> answered -> charged -> listed in presence
+//     -> charged -> answered -> listed in presence
 //
 // A join that is refused ends in one Refusal, which the door puts into its own words.
 
@@ -20,12 +20,14 @@ const OTHER_NAME = 'presence.user is not the user of this connection: leave it o
 /** @import { Since } from '../protocol/decode.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { Joined } from '../recovery/room-joins.js' */
+/** @import { AdmittedRead } from './join-reads.js' */
 
 /**
  * What presence shows of a connection without a user. One with a user is shown as that user.
  * @typedef {object} Who
  * @property {string} [user] the name that the client has chosen; absent: its id
  * @property {Buffer|null} info JSON
+ * @property {Buffer} [member] as encodeMember writes it, perhaps with fields of the door
  */
 
 /**
@@ -36,8 +38,10 @@ const OTHER_NAME = 'presence.user is not the user of this connection: leave it o
  * @property {boolean} [mayReadAll] may `since` bring messages from before the resume window?
  * @property {Who|null} who null: the connection only watches presence
  * @property {boolean} [isAsked] has onJoin been asked, or does it not apply?
- * @property {(joined: Joined|null) => void} onJoined the connection is a member now: writes the
- *   reply. Null: the room has no history
+ * @property {number|null} [readCost] bytes of the message as which a join that reads counts; null:
+ *   each join of this door has counted as a message already
+ * @property {(joined: Joined|null, paidBytes: number) => void} onJoined the connection is a member
+ *   now: writes the reply. Null: the room has no history. `paidBytes` of messages that were not free
  * @property {(refused: Refusal) => void} onRefused the connection is not in the room
  */
 
@@ -50,7 +54,7 @@ export class Joins {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./lane.js').Lane} parts.lane
-   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} parts.gate
+   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'|'askEarly'>|null} parts.gate
    * @param {boolean} parts.isNameFree may a connection without a user choose its name in presence?
    * @param {import('./join-reads.js').JoinReads} parts.reads
    * @param {import('../observability/counters.js').Counters} parts.counters
@@ -74,10 +78,8 @@ export class Joins {
    * @param {Connection} connection @param {string} name @param {JoinOptions} join
    */
   subscribe(connection, name, join) {
-    if (this.#lacksState(connection, name))
-      return join.onRefused(refusal('PERMISSION_DENIED', HAS_STATE));
-    if (!this.#mayAppearAs(connection, join.who))
-      return join.onRefused(refusal('PERMISSION_DENIED', OTHER_NAME));
+    const fault = this.#stateFault(connection, name) ?? this.#nameFault(connection, join.who);
+    if (fault !== null) return join.onRefused(fault);
     if (join.isAsked) return this.#enter(connection, name, join);
     this.ask(connection, name, (refused) => {
       if (refused === null) this.#enter(connection, name, join);
@@ -91,6 +93,61 @@ export class Joins {
     if (!room?.has(connection)) return false;
     this.hub.leave(connection, room);
     return true;
+  }
+
+  /** Ends a membership without a word. Its next read is free. @type {Joins['unsubscribe']} */
+  end(connection, name) {
+    this.reads.giveBack(connection, name);
+    return this.unsubscribe(connection, name);
+  }
+
+  /**
+   * Lets a stand-in collect the messages of a room for a connection that is not in the hub yet, and
+   * about which onJoin has been asked.
+   * @param {Connection} standIn @param {string} name
+   * @param {Pick<JoinOptions, 'since'|'mayReadAll'|'onRefused'> & {onJoined: (joined: Joined|null) => void}}
+   *   join
+   */
+  prepare(standIn, name, join) {
+    const refused = this.#stateFault(standIn, name) ?? this.#readsFault(name);
+    if (refused !== null) return join.onRefused(refused);
+    const { since, mayReadAll = false } = join;
+    this.hub.join(standIn, name, {
+      since,
+      oldestMs: this.#oldestMs(since, mayReadAll),
+      onJoined: (joined) => {
+        this.#countLost(since, joined);
+        join.onJoined(joined);
+      },
+      onRefused: (error) => join.onRefused(this.replies.refusalOf(error)),
+    });
+  }
+
+  /**
+   * Puts the connection, which is in the hub now, in the place of its stand-in.
+   * @param {Connection} connection @param {Connection} standIn @param {string} name
+   * @param {Joined|null} joined of the stand-in @param {Who} who
+   * @returns {number} bytes of messages that were not free; -1: the membership has ended
+   */
+  adopt(connection, standIn, name, joined, who) {
+    const room = this.hub.rooms.get(name);
+    if (!room?.has(standIn)) return -1;
+    const read = this.reads.admit(connection, name, null);
+    this.mayEnterAnother(connection); // counts it; limitFault has been asked before
+    const paidBytes = this.reads.pay(connection, name, joined, read);
+    room.replace(standIn, connection);
+    this.attend(connection, name, who);
+    return paidBytes;
+  }
+
+  /**
+   * May a connection without rooms enter them all? For requests that a part would not help. Each of
+   * them counts when it is entered.
+   * @param {number} rooms @returns {Refusal|null} null: it may
+   */
+  limitFault(rooms) {
+    const { maxRoomsPerConnection: max, maxRoomsPerConnectionMode: mode } = this.config;
+    return rooms > max && mode === 'enforce' ? refusal('ROOM_LIMIT', this.roomLimitText) : null;
   }
 
   /** Is it in the room, or joining it? @param {Connection} connection @param {string} name */
@@ -110,14 +167,16 @@ export class Joins {
     if (!isOpen) return false; // the hub would not remove it again
     if (door.backendJoins === 'none' || !canName(session, name)) return false;
     if (!this.isIn(connection, name)) {
-      if (this.#lacksState(connection, name) || this.#faultOf(connection, name) !== null)
-        return false;
-      this.#join(connection, name, {
+      const fault = this.#stateFault(connection, name) ?? this.#faultOf(connection, name);
+      if (fault !== null) return false;
+      const read = this.reads.admit(connection, name, null);
+      const join = {
         since: null,
         who: { user: user || undefined, info: null },
-        onJoined: (joined) => door.entered(connection, name, joined),
-        onRefused: (refused) => this.replies.refuse(connection, refused),
-      });
+        onJoined: (/** @type {Joined|null} */ joined) => door.entered(connection, name, joined),
+        onRefused: (/** @type {Refusal} */ refused) => this.replies.refuse(connection, refused),
+      };
+      this.#join(connection, name, join, read);
     }
     session.grant(name);
     return true;
@@ -147,7 +206,8 @@ export class Joins {
   }
 
   /**
-   * Takes a connection out of a room, and tells it why. A join under way is answered first.
+   * Takes a connection out of a room, and tells it why. A join under way is answered first. Its next
+   * read is free again, as the server has ended the membership.
    * @param {Connection} connection @param {Room} room @param {'removed'|'permission'} reason
    */
   expel(connection, room, reason) {
@@ -155,7 +215,7 @@ export class Joins {
     const act = () => {
       if (!room.has(connection)) return;
       if (reason === 'permission' && connection.session.mayJoin(name)) return;
-      this.hub.leave(connection, room);
+      this.end(connection, name);
       const { door } = connection.transport;
       door.expelled(connection, name, reason);
       const text = door.encodeLeft(name, reason);
@@ -176,6 +236,17 @@ export class Joins {
   }
 
   /**
+   * Asks the hook about rooms before the connection is in the hub.
+   * @param {Connection} connection
+   * @param {import('../auth/credentials.js').Credentials|null} credentials
+   * @param {readonly string[]} names
+   * @returns {Promise<(Refusal|null)[]>|null} by room; it never rejects. Null: there is no hook
+   */
+  askEarly(connection, credentials, names) {
+    return this.gate === null ? null : this.gate.askEarly(connection, credentials, names);
+  }
+
+  /**
    * As `ask`, and answers a command that is refused.
    * @param {Connection} connection @param {string} name @param {import('./replies.js').Id} id
    * @param {() => void} act
@@ -193,19 +264,33 @@ export class Joins {
     const room = hub.rooms.get(name);
     if (room?.has(connection)) {
       if (!isReplay(connection, room, join)) return join.onRefused(refusal('ALREADY_JOINED'));
-      hub.rejoin(connection, room, this.#requestOf(connection, name, join));
+      const read = this.reads.admit(connection, name, null);
+      hub.rejoin(connection, room, this.#requestOf(connection, name, join, read));
       return this.awaitJoin(connection, name);
     }
     const refused = this.#faultOf(connection, name);
-    if (refused === null) return this.#join(connection, name, join);
+    if (refused === null) return this.#read(connection, name, join);
     join.onRefused(refused);
     if (refused.code === 'ROOM_LIMIT' && this.refusedJoins.isTooMany(connection))
       connection.close(toClose(refused));
   }
 
   /** @param {Connection} connection @param {string} name @param {JoinOptions} join */
-  #join(connection, name, join) {
-    this.hub.join(connection, name, this.#requestOf(connection, name, join));
+  #read(connection, name, join) {
+    const { since, last = 0, readCost = null } = join;
+    const isRead = since !== null || last > 0;
+    const read = this.reads.admit(connection, name, isRead ? readCost : null);
+    if (read.wait === 0) return this.#join(connection, name, join, read);
+    const refused = this.replies.overRateRefusal(connection, read.wait);
+    if (refused !== null) join.onRefused(refused);
+  }
+
+  /**
+   * @param {Connection} connection @param {string} name @param {JoinOptions} join
+   * @param {AdmittedRead} read
+   */
+  #join(connection, name, join, read) {
+    this.hub.join(connection, name, this.#requestOf(connection, name, join, read));
     this.awaitJoin(connection, name);
   }
 
@@ -215,15 +300,18 @@ export class Joins {
    */
   #faultOf(connection, name) {
     if (!this.mayEnterAnother(connection)) return refusal('ROOM_LIMIT', this.roomLimitText);
-    return this.isFull(name) ? refusal('UNAVAILABLE', undefined, 0) : null;
+    return this.#readsFault(name);
   }
 
-  /**
-   * Is it a room with state, and a client that does not know the keys of its messages?
-   * @param {Connection} connection @param {string} name
-   */
-  #lacksState({ transport }, name) {
-    return !transport.door.takesState && this.hub.scheduler.hasState(name);
+  /** Messages of rooms with state have keys. @param {Connection} connection @param {string} name */
+  #stateFault({ transport }, name) {
+    const isOther = !transport.door.takesState && this.hub.scheduler.hasState(name);
+    return isOther ? refusal('PERMISSION_DENIED', HAS_STATE) : null;
+  }
+
+  /** Too many reads wait for another room to open. Counts it. @param {string} name */
+  #readsFault(name) {
+    return this.isFull(name) ? refusal('UNAVAILABLE', undefined, 0) : null;
   }
 
   /** Are too many reads waiting for another room to open? Counts it. @param {string} name */
@@ -251,21 +339,19 @@ export class Joins {
 
   /**
    * @param {Connection} connection @param {string} name @param {JoinOptions} join
-   * @returns {import('../hub/hub.js').RoomRequest}
+   * @param {AdmittedRead} read @returns {import('../hub/hub.js').RoomRequest}
    */
-  #requestOf(connection, name, join) {
+  #requestOf(connection, name, join, read) {
     const { since, last = 0, lastSeconds = 0, mayReadAll = false, who } = join;
-    const { reads, counters } = this;
-    const read = reads.admit(connection, name, null);
+    const { reads } = this;
     return {
       since,
       last,
       lastFromMs: lastSeconds === 0 ? 0 : Date.now() - lastSeconds * 1000,
-      oldestMs: since === null || mayReadAll ? 0 : reads.resumeFromMs,
+      oldestMs: this.#oldestMs(since, mayReadAll),
       onJoined: (joined) => {
-        if (joined === null && since !== null) counters.recoveries.insufficient++;
-        join.onJoined(joined);
-        reads.pay(connection, name, joined, read);
+        this.#countLost(since, joined);
+        join.onJoined(joined, reads.pay(connection, name, joined, read));
         this.attend(connection, name, who);
       },
       onRefused: (error) => join.onRefused(this.replies.refusalOf(error)),
@@ -282,26 +368,27 @@ export class Joins {
     // It may have left meanwhile, or be a user already after an earlier join.
     if (!room?.has(connection) || room.users?.has(connection)) return;
     const { session } = connection;
-    if (session.isAnonymous) room.users?.join(connection, who.user ?? connection.id, who.info);
+    if (session.isAnonymous)
+      room.users?.join(connection, who.user ?? connection.id, who.info, who.member);
     else room.users?.join(connection, session.name, session.identity.info);
   }
 
   /**
    * Presence shows the user and the `info` of a new token.
-   * @param {Connection} connection with a session
+   * @param {Connection} connection @param {Who} [who] of a connection without a user
    */
-  showUser(connection) {
+  showUser(connection, who) {
     const { session } = connection;
-    if (session.isAnonymous) return;
-    const { info } = session.identity;
+    if (session.isAnonymous && who?.member === undefined) return;
     for (const { name } of connection.listRooms()) {
       const users = this.hub.rooms.get(name)?.users ?? null;
       if (users === null || !users.has(connection)) continue;
-      if (users.userOf(connection) === session.name)
-        users.update(connection, encodeMember(session.name, info));
+      if (session.isAnonymous) users.update(connection, /** @type {Buffer} */ (who?.member));
+      else if (users.userOf(connection) === session.name)
+        users.update(connection, encodeMember(session.name, session.identity.info));
       else {
         users.leave(connection);
-        users.join(connection, session.name, info);
+        users.join(connection, session.name, session.identity.info);
       }
     }
   }
@@ -310,9 +397,20 @@ export class Joins {
    * The name in presence is that of the user, and free only if neither tokens nor hooks name users.
    * @param {Connection} connection @param {Who|null} who
    */
-  #mayAppearAs({ session }, who) {
-    if (who?.user === undefined) return true;
-    return session.isAnonymous ? this.isNameFree : session.name === who.user;
+  #nameFault({ session }, who) {
+    if (who?.user === undefined) return null;
+    const mayAppear = session.isAnonymous ? this.isNameFree : session.name === who.user;
+    return mayAppear ? null : refusal('PERMISSION_DENIED', OTHER_NAME);
+  }
+
+  /** @param {Since|null} since @param {boolean} mayReadAll */
+  #oldestMs(since, mayReadAll) {
+    return since === null || mayReadAll ? 0 : this.reads.resumeFromMs;
+  }
+
+  /** @param {Since|null} since @param {Joined|null} joined null: no history after a position */
+  #countLost(since, joined) {
+    if (joined === null && since !== null) this.counters.recoveries.insufficient++;
   }
 }
 

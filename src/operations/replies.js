@@ -33,9 +33,17 @@ export class Replies {
    * @param {Id} [id]
    */
   refuse(connection, refused, id) {
-    this.counters.errors[/** @type {ErrorCode} */ (errorOf(refused))]++;
+    this.count(refused);
     const text = connection.transport.door.encodeError(refused, id, Date.now());
     if (text !== null) connection.send(text);
+  }
+
+  /**
+   * Counts a refusal that the door answers by itself.
+   * @param {import('../protocol/refusal.js').Refusal} refused
+   */
+  count(refused) {
+    this.counters.errors[/** @type {ErrorCode} */ (errorOf(refused))]++;
   }
 
   /**
@@ -95,11 +103,22 @@ export class Replies {
    * @param {Connection} connection @param {Id} id @param {number} waitSeconds -1: closes
    * @param {string} [message] instead of the text about the limit that refused last
    */
-  overRate(connection, id, waitSeconds, message = this.overRateText()) {
+  overRate(connection, id, waitSeconds, message) {
+    const refused = this.overRateRefusal(connection, waitSeconds, message);
+    if (refused !== null) this.refuse(connection, refused, id);
+  }
+
+  /**
+   * @param {Connection} connection @param {number} waitSeconds -1: closes
+   * @param {string} [message] instead of the text about the limit that refused last
+   * @returns {import('../protocol/refusal.js').Refusal|null} null: the connection is closed
+   */
+  overRateRefusal(connection, waitSeconds, message = this.overRateText()) {
     const refused = refusal('RATE_LIMIT_EXCEEDED', message, waitSeconds);
-    if (waitSeconds > 0) return this.refuse(connection, refused, id);
+    if (waitSeconds > 0) return refused;
     this.counters.rateLimitCloses++;
     connection.close(toClose(refused));
+    return null;
   }
 
   /** @param {Connection} connection @param {unknown} error of the broker @param {Id} id */

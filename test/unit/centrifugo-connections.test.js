@@ -20,6 +20,7 @@ import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscript
 import { resultOf, Subscriptions, sinceOf } from '../../src/doors/centrifugo/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { EVERYONE } from '../../src/hub/hub.js';
+import { JoinReads } from '../../src/operations/join-reads.js';
 import { FORMAT } from '../../src/protocol/format.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
@@ -219,26 +220,44 @@ test('subscriptions are looked at once their second has come, also after a jump 
   assert.equal(expiries.size, 0);
 });
 
-test('old publications in a reply count as messages and as commands, recent ones are free', () => {
-  const { connections, subscriptions, open, charged } = buildConnections({
+test('old publications in a reply count as messages, recent ones are free', () => {
+  /** @type {number[]} */
+  const charged = [];
+  const reads = new JoinReads({
+    config: { reconnectWindowMs: 30_000 },
+    admitMessage: () => 0,
+    takeFreeRead: () => true,
+    charge: (_connection, bytes) => void charged.push(bytes),
+  });
+  const connection = new Connection(new FakeTransport(), '');
+  const joined = (/** @type {boolean} */ recovered, /** @type {number} */ ageMs) => ({
+    ...{ epoch: '', offset: 9, first: 1, replayed: 9, bytes: 100_000 },
+    ...{ recovered, acceptedMs: Date.now() - ageMs },
+  });
+  const free = { isFree: true, wait: 0, cost: 0, roomCount: 0 };
+  const paid = [
+    reads.pay(connection, 'a', null, free),
+    reads.pay(connection, 'a', { ...joined(true, 1e9), bytes: 0 }, free),
+    reads.pay(connection, 'a', joined(true, 60_000), free),
+    reads.pay(connection, 'a', joined(true, 60_000), { ...free, isFree: false }),
+    reads.pay(connection, 'a', joined(true, 600_000), free),
+  ];
+  assert.deepEqual(paid, [0, 0, 0, 100_000, 100_000]);
+  assert.deepEqual(charged, [100_000, 100_000]);
+});
+
+test('publications that a subscription pays for delay the next subscriptions', () => {
+  const { connections, open } = buildConnections({
     FANFARE_MAX_ROOMS_PER_CONNECTION: '2',
     FANFARE_LIMITS: 'enforce',
   });
   const { connection } = open();
   const client = connections.clientOf(connection);
   assert.ok(client);
-  const joined = (/** @type {boolean} */ recovered, /** @type {number} */ ageMs) => ({
-    ...{ epoch: '', offset: 9, first: 1, replayed: 9, bytes: 100_000 },
-    ...{ recovered, acceptedMs: Date.now() - ageMs },
-  });
   const admit = () => connections.commandRate.admit(connection, client, 1);
-  subscriptions.charge(connection, client, null, true);
-  subscriptions.charge(connection, client, { ...joined(true, 1e9), bytes: 0 }, true);
-  subscriptions.charge(connection, client, joined(true, 60_000), true);
-  assert.deepEqual([charged, admit()], [[], true]);
-  subscriptions.charge(connection, client, joined(true, 60_000), false);
-  subscriptions.charge(connection, client, joined(true, 600_000), true);
-  assert.deepEqual([charged, admit()], [[100_000, 100_000], false]);
+  assert.equal(admit(), true);
+  connections.commandRate.charge(client, 200_000);
+  assert.equal(admit(), false);
 });
 
 test('a subscription is expected to end once, however often it is prolonged', () => {
@@ -288,7 +307,7 @@ test('the end of a subscription token is forgotten when the backend unsubscribes
   const client = subscriptions.connections.clientOf(connection);
   assert.ok(client);
   hub.join(connection, 'a', QUIET);
-  subscriptions.entered(connection, client, 'a', 'token', Math.ceil(Date.now() / 1000) + 100);
+  subscriptions.keep(connection, client, 'a', Math.ceil(Date.now() / 1000) + 100, 'token');
   await settle();
   assert.equal(operations.joins.remove(connection, 'a'), true);
   await settle();
@@ -330,7 +349,7 @@ test('a lost position ends a subscription of the client, and the connection of o
     const client = subscriptions.connections.clientOf(connection);
     assert.ok(client);
     hub.join(connection, 'a', QUIET);
-    subscriptions.entered(connection, client, 'a', by);
+    subscriptions.keep(connection, client, 'a', 0, by);
     await settle();
     subscriptions.expelled(connection, 'a', 'resync');
     assert.deepEqual([client.subscriptionTo('a'), codeOf(opened)], [null, code], by);
@@ -361,9 +380,9 @@ test('subscriptions of a client end one by one, whichever was the first', () => 
   const endS = Math.ceil(Date.now() / 1000) + 100;
   const { expiries } = subscriptions;
   assert.deepEqual([channels(), client.subscriptionTo('')], [[], null]);
-  subscriptions.entered(connection, client, 'a', 'right');
-  subscriptions.entered(connection, client, '__proto__', 'connection');
-  subscriptions.entered(connection, client, 'c', 'token', endS);
+  subscriptions.keep(connection, client, 'a', 0, 'right');
+  subscriptions.keep(connection, client, '__proto__', 0, 'connection');
+  subscriptions.keep(connection, client, 'c', endS, 'token');
   assert.deepEqual(channels(), ['a', '__proto__', 'c']);
   const own = { by: 'right', expiry: null };
   assert.deepEqual(client.subscriptionTo('a'), own);
@@ -374,7 +393,7 @@ test('subscriptions of a client end one by one, whichever was the first', () => 
   assert.deepEqual([channels(), expiries.size], [['a', '__proto__', 'c'], 2]);
   subscriptions.leave(connection, client, 'a');
   assert.deepEqual([channels(), client.subscriptionTo('a')], [['__proto__', 'c'], null]);
-  subscriptions.entered(connection, client, 'd', 'right');
+  subscriptions.keep(connection, client, 'd', 0, 'right');
   assert.deepEqual(client.subscriptionTo('d'), own);
   subscriptions.leave(connection, client, '__proto__');
   subscriptions.leave(connection, client, 'unknown');

@@ -9,6 +9,7 @@ import { clientOf } from './client-id.js';
 import { DISCONNECTS, invalidToken, UNSUBSCRIBED } from './codes.js';
 import { DoorError } from './errors.js';
 import { expiryOf } from './results.js';
+import { whoOf } from './subscribe.js';
 
 /** @import { Identity } from '../../auth/claims.js' */
 /** @import { ReadClaims } from '../../auth/verifier.js' */
@@ -62,7 +63,8 @@ export class RefreshCommands {
     client.identify(identity, client.lease);
     if (!connection.session.isAnonymous) this.services.sessions.renew(connection, identity);
     this.subscriptions.limit(connection, client, identity.endS);
-    if (!identity.hasInfoOf(shown)) this.subscriptions.showInfo(connection, client);
+    if (!identity.hasInfoOf(shown))
+      this.services.operations.joins.showUser(connection, whoOf(connection, client));
   }
 
   /** @type {Handler} */

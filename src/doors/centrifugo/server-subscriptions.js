@@ -10,15 +10,15 @@
 
 import { Clientless } from '../../hub/clientless.js';
 import { Connection } from '../../hub/connection.js';
-import { mayEnterRooms } from '../../hub/room-limit.js';
 import { personalChannelOf, roomOf } from './channels.js';
 import { tokenIdentity } from './client.js';
 import { DISCONNECTS, UNSUBSCRIBED } from './codes.js';
 import { DoorError } from './errors.js';
 import { positionOf } from './results.js';
-import { resultOf, sinceOf } from './subscribe.js';
+import { resultOf, sinceOf, whoOf } from './subscribe.js';
 
 /** @import { Credentials } from '../../auth/credentials.js' */
+/** @import { Refusal } from '../../protocol/refusal.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Client } from './client.js' */
@@ -63,9 +63,8 @@ export class ServerSubscriptions {
   begin(connection, client, { id, request }, credentials, reply) {
     const wanted = this.#wantedBy(client);
     if (wanted.size === 0) return reply(null);
-    const { config, counters, operations } = this.services;
-    if (!mayEnterRooms(config, counters, 0, wanted.size))
-      return connection.close(DISCONNECTS.CHANNEL_LIMIT);
+    const { operations } = this.services;
+    if (this.#isOverLimit(connection, wanted.size)) return;
     /** @type {() => void} */
     let settle = () => {};
     const answered = new Promise((resolve) => {
@@ -98,16 +97,23 @@ export class ServerSubscriptions {
    */
   renew(connection, client) {
     const wanted = this.#wantedBy(client);
-    const { maxRoomsPerConnection, maxRoomsPerConnectionMode } = this.services.config;
-    // #enter asks for each room that begins, and counts it with `rooms=observe`.
-    if (wanted.size > maxRoomsPerConnection && maxRoomsPerConnectionMode === 'enforce')
-      return connection.close(DISCONNECTS.CHANNEL_LIMIT);
+    if (this.#isOverLimit(connection, wanted.size)) return;
     for (const [channel, { by }] of client.listSubscriptions())
       if (!wanted.has(channel) && !this.#remains(connection, client, channel, by))
         this.subscriptions.end(connection, client, channel, UNSUBSCRIBED.SERVER);
     for (const [channel, { data }] of wanted)
       if (!this.subscriptions.isIn(connection, channel))
         this.#enter(connection, client, channel, data);
+  }
+
+  /** Closes it if so. @param {Connection} connection @param {number} channels of its token */
+  #isOverLimit(connection, channels) {
+    const { joins, replies } = this.services.operations;
+    const refused = joins.limitFault(channels);
+    if (refused === null) return false;
+    replies.count(refused);
+    connection.close(DISCONNECTS.CHANNEL_LIMIT);
+    return true;
   }
 
   /**
@@ -129,26 +135,22 @@ export class ServerSubscriptions {
    * @param {Buffer|null} data for the client
    */
   #enter(connection, client, channel, data) {
-    const { hub, scheduler, operations } = this.services;
-    const { joins } = operations;
+    const { joins, replies } = this.services.operations;
     const room = roomOf(channel);
-    if (scheduler.hasState(room)) return;
-    // The client returns, and its next `connect` applies the token.
-    const reconnect = () => connection.close(DISCONNECTS.INSUFFICIENT_STATE);
-    joins.ask(connection, room, (refusal) => {
-      if (refusal?.code === 'DENIED' || this.subscriptions.isIn(connection, channel)) return;
-      if (refusal !== null || joins.isFull(room) || !joins.mayEnterAnother(connection))
-        return reconnect();
-      hub.join(connection, room, {
-        since: null,
-        onJoined: (joined) =>
-          this.subscriptions.enteredByServer(connection, client, room, 'connection', {
-            ...positionOf(joined),
-            data,
-          }),
-        onRefused: reconnect,
-      });
-      joins.awaitJoin(connection, room);
+    joins.subscribe(connection, room, {
+      since: null,
+      who: null,
+      onJoined: (joined) =>
+        this.subscriptions.enteredByServer(connection, client, room, 'connection', {
+          ...positionOf(joined),
+          data,
+        }),
+      onRefused: (refused) => {
+        if (refused.code === 'ALREADY_JOINED') return;
+        replies.count(refused);
+        // The client returns, and its next `connect` applies the token.
+        if (!isFinal(refused)) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
+      },
     });
   }
 
@@ -162,25 +164,20 @@ export class ServerSubscriptions {
 
   /** Asks the hook onJoin. @param {Round} round @param {string} channel @param {() => void} join */
   #ask(round, channel, join) {
-    const { hooks, scheduler } = this.services;
-    // Messages of rooms with state have keys, and publications have none.
-    if (scheduler.hasState(roomOf(channel))) return this.#answered(round);
-    const enter = (/** @type {boolean} */ isAllowed) => {
+    const { joins } = this.services.operations;
+    const enter = (/** @type {Refusal|null} */ refused) => {
       try {
-        if (isAllowed && round.connection.isOpen) return join();
+        if (refused !== null) return this.#refused(round, refused);
+        if (round.connection.isOpen) return join();
       } catch (error) {
         round.connection.fail(error);
       }
       this.#answered(round); // without a subscription
     };
-    if (hooks === null || !hooks.has('onJoin')) return enter(true);
-    // Not through the lane, which waits for this round. The promise never rejects.
-    const asked = hooks.askJoins(round.connection, round.credentials, [roomOf(channel)]);
-    asked.then(([refused]) => {
-      // A hook that fails has decided nothing: the client connects again.
-      if (refused !== null && refused.code !== 'DENIED') round.isFailed = true;
-      enter(refused === null);
-    });
+    // Not through the lane, which waits for this round.
+    const asked = joins.askEarly(round.connection, round.credentials, [roomOf(channel)]);
+    if (asked === null) enter(null);
+    else asked.then(([refused]) => enter(refused));
   }
 
   /**
@@ -188,28 +185,28 @@ export class ServerSubscriptions {
    * @param {Buffer|null} data for the client
    */
   #join(round, channel, { subs }, data) {
-    const { hub, operations } = this.services;
+    const { config, operations } = this.services;
     const room = roomOf(channel);
-    if (operations.joins.isFull(room)) {
-      round.isFailed = true;
-      return this.#answered(round);
-    }
     const sub = subs?.get(channel) ?? {};
-    const { maxUnsentBytes } = this.services.config;
-    const standIn = new StandIn(round.connection, maxUnsentBytes);
-    hub.join(standIn, room, {
+    const standIn = new StandIn(round.connection, config.maxUnsentBytes);
+    operations.joins.prepare(standIn, room, {
       since: sinceOf(sub),
-      oldestMs: this.subscriptions.oldestFor(round.client, room),
+      mayReadAll: this.subscriptions.mayReadAll(round.client, room),
       onJoined: (joined) => {
         const result = { ...resultOf(sub, joined), data };
         round.entries.set(channel, { standIn, joined, result });
         this.#answered(round);
       },
-      onRefused: () => {
-        round.isFailed = true;
-        this.#answered(round);
-      },
+      onRefused: (refused) => this.#refused(round, refused),
     });
+  }
+
+  /** A room has refused. @param {Round} round @param {Refusal} refused */
+  #refused(round, refused) {
+    // What fails has decided nothing: the client connects again.
+    if (isFinal(refused)) this.services.operations.replies.count(refused);
+    else round.isFailed = true;
+    this.#answered(round);
   }
 
   /** A room has answered. @param {Round} round */
@@ -229,16 +226,13 @@ export class ServerSubscriptions {
 
   /** Removes stand-ins that the connection has not replaced. @param {Round} round */
   #dismiss({ entries }) {
-    const { hub } = this.services;
-    for (const [channel, { standIn }] of entries) {
-      const room = hub.rooms.get(roomOf(channel));
-      if (room?.has(standIn)) hub.leave(standIn, room);
-    }
+    const { joins } = this.services.operations;
+    for (const [channel, { standIn }] of entries) joins.unsubscribe(standIn, roomOf(channel));
   }
 
   /** @param {Round} round */
   #conclude({ connection, client, id, isFailed, entries, reply }) {
-    const { hub, operations } = this.services;
+    const { joins } = this.services.operations;
     if (!connection.isOpen) return;
     const isFull = [...entries.values()].some(({ standIn }) => standIn.isFull);
     if (isFull) return connection.close(DISCONNECTS.SLOW);
@@ -249,19 +243,21 @@ export class ServerSubscriptions {
     reply(new Map([...entries].map(([channel, { result }]) => [channel, result])));
     for (const [channel, { standIn, joined }] of entries) {
       if (!connection.isOpen) return;
-      // Now the connection has a user, whose rate is charged, too.
-      const name = roomOf(channel);
-      const isFree =
-        joined !== null && joined.bytes > 0 && operations.joins.reads.take(connection, name);
-      this.subscriptions.charge(connection, client, joined, isFree);
-      const room = hub.rooms.get(name);
       for (const frames of standIn.frames) connection.transport.write(frames);
+      // Now the connection has a user, whose rate is charged, too.
+      const who = whoOf(connection, client);
+      const paidBytes = joins.adopt(connection, standIn, roomOf(channel), joined, who);
       // A resync, now among the frames, has ended the membership.
-      if (!room?.has(standIn)) return connection.close(DISCONNECTS.INSUFFICIENT_STATE);
-      room.replace(standIn, connection);
-      this.subscriptions.entered(connection, client, channel, 'connection');
+      if (paidBytes < 0) return connection.close(DISCONNECTS.INSUFFICIENT_STATE);
+      if (paidBytes > 0) this.connections.commandRate.charge(client, paidBytes);
+      this.subscriptions.keep(connection, client, channel, 0, 'connection');
     }
   }
+}
+
+/** Is the client refused for good? @param {Refusal} refused */
+function isFinal({ code }) {
+  return code === 'DENIED' || code === 'PERMISSION_DENIED';
 }
 
 /** A member for a connection whose `connect` is not answered. */

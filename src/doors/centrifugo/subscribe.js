@@ -5,6 +5,7 @@
 // A returning client names its last position. If all later publications are kept, the reply
 // contains them, and live ones follow. Otherwise the reply has none and says that they are gone.
 
+import { NOBODY } from '../../operations/joins.js';
 import { encodeMember } from '../../protocol/encode.js';
 import { channelOf, roomOf } from './channels.js';
 import { subscriptionOf, tokenIdentity } from './client.js';
@@ -50,18 +51,17 @@ export class Subscriptions {
     checkChannel(channel);
     if (type !== 0) throw new DoorError(108);
     if (request.tf) throw new DoorError(107, 'filters are not supported');
+    // A second subscription needs no token, and no right.
     if (this.isIn(connection, channel)) throw new DoorError(105);
-    // Messages of rooms with state have keys, and publications have none.
-    if (this.services.scheduler.hasState(roomOf(channel))) throw new DoorError(103);
     if (token === '') {
       const room = roomOf(channel);
       if (!this.rights.has(connection, client, 'join', channel, room)) throw new DoorError(103);
-      return this.#ask(connection, client, id, request, null);
+      return this.#enter(connection, client, id, request, null);
     }
     this.verify(connection, client, channel, token, (identity, code, why) => {
       if (identity === null)
         return this.connections.refuse(connection, id, new DoorError(code, why || undefined));
-      this.#ask(connection, client, id, request, identity);
+      this.#enter(connection, client, id, request, identity);
     });
   };
 
@@ -75,10 +75,8 @@ export class Subscriptions {
 
   /** @param {Connection} connection @param {Client} client @param {string} channel */
   leave(connection, client, channel) {
-    const { hub } = this.services;
     this.#forget(client, channel);
-    const room = hub.rooms.get(roomOf(channel));
-    if (room?.has(connection)) hub.leave(connection, room);
+    this.services.operations.joins.unsubscribe(connection, roomOf(channel));
   }
 
   /**
@@ -88,8 +86,8 @@ export class Subscriptions {
    */
   end(connection, client, channel, unsubscribe) {
     const isIn = this.isIn(connection, channel);
-    this.leave(connection, client, channel);
-    this.services.operations.joins.reads.giveBack(connection, roomOf(channel));
+    this.#forget(client, channel);
+    this.services.operations.joins.end(connection, roomOf(channel));
     // The backend may have ended it before.
     if (isIn) client.send(connection, { push: { channel, unsubscribe } });
   }
@@ -106,13 +104,12 @@ export class Subscriptions {
     const by = client.subscriptionTo(channel)?.by;
     const isOwn = by === 'right' || by === 'token';
     this.#forget(client, channel);
-    this.services.operations.joins.reads.giveBack(connection, room);
     if (reason === 'resync' && !isOwn) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
   }
 
   /** @param {Connection} connection @param {string} channel */
   isIn(connection, channel) {
-    return this.services.hub.rooms.get(roomOf(channel))?.has(connection) ?? false;
+    return this.services.operations.joins.isIn(connection, roomOf(channel));
   }
 
   /**
@@ -175,7 +172,7 @@ export class Subscriptions {
    */
   prolong(connection, client, channel, endS) {
     const by = client.subscriptionTo(channel)?.by ?? 'right';
-    this.#keep(connection, client, channel, endS, by === 'right' ? 'token' : by);
+    this.keep(connection, client, channel, endS, by === 'right' ? 'token' : by);
   }
 
   /**
@@ -183,7 +180,7 @@ export class Subscriptions {
    * @param {number} endS 0: with the connection
    * @param {Source} by
    */
-  #keep(connection, client, channel, endS, by) {
+  keep(connection, client, channel, endS, by) {
     this.#forget(client, channel);
     const expiry = endS > 0 ? this.expiries.add(endS + GRACE_S, connection, channel) : null;
     client.subscribed(channel, subscriptionOf(by, expiry));
@@ -212,83 +209,35 @@ export class Subscriptions {
   }
 
   /**
-   * Counts publications in the reply as messages, except recent ones that the client would have
-   * received anyway, if the read is free.
-   * @param {Connection} connection @param {Client} client @param {Joined|null} joined
-   * @param {boolean} isFree as `joins.reads` has decided
-   */
-  charge(connection, client, joined, isFree) {
-    const { operations, charge } = this.services;
-    if (joined === null || joined.bytes === 0) return;
-    const { joins } = operations;
-    if (
-      isFree &&
-      joins.reads.isResumed(joined) &&
-      joins.reads.takeFreeRead(connection, joined.bytes)
-    )
-      return;
-    charge(connection, joined.bytes);
-    this.connections.commandRate.charge(client, joined.bytes);
-  }
-
-  /**
    * @param {Connection} connection @param {Client} client @param {number} id
    * @param {Request} request @param {SubscriptionIdentity|null} granted by a token of its own
-   */
-  #ask(connection, client, id, request, granted) {
-    const channel = String(request.channel);
-    this.services.operations.joins.askFor(connection, roomOf(channel), id, () =>
-      this.#enter(connection, client, id, request, granted),
-    );
-  }
-
-  /**
-   * @param {Connection} connection @param {Client} client @param {number} id
-   * @param {Request} request @param {SubscriptionIdentity|null} granted
    */
   #enter(connection, client, id, request, granted) {
     const channel = String(request.channel);
     const room = roomOf(channel);
-    const { hub, operations } = this.services;
-    const { joins, replies } = operations;
-    const refuse = (/** @type {number} */ code) =>
-      this.connections.refuse(connection, id, new DoorError(code));
-    if (this.isIn(connection, channel)) return refuse(105);
-    if (!joins.mayEnterAnother(connection)) return refuse(106);
-    if (joins.isFull(room)) return refuse(100);
-    const { isFree, wait } = request.recover ? joins.reads.admit(connection, room, 0) : NO_READ;
-    if (wait !== 0) return replies.overRate(connection, id, wait);
-    hub.join(connection, room, {
+    const { joins, replies } = this.services.operations;
+    joins.subscribe(connection, room, {
       since: sinceOf(request),
-      oldestMs: this.oldestFor(client, room),
-      onJoined: (joined) => {
+      mayReadAll: this.mayReadAll(client, room),
+      readCost: 0,
+      who: whoOf(connection, client),
+      onJoined: (joined, paidBytes) => {
+        if (paidBytes > 0) this.connections.commandRate.charge(client, paidBytes);
         const isLost = request.recover === true && !(joined?.recovered ?? false);
         if (isLost && (Number(request.flag ?? 0) & REJECT_UNRECOVERED) !== 0) {
           this.leave(connection, client, channel);
-          return refuse(112);
+          return this.connections.refuse(connection, id, new DoorError(112));
         }
-        const by = granted === null ? 'right' : 'token';
-        this.entered(connection, client, channel, by, granted?.endS);
-        this.charge(connection, client, joined, isFree === true);
-        const result = { ...resultOf(request, joined), ...expiryOf(granted?.endS ?? 0) };
+        const endS = granted?.endS ?? 0;
+        this.keep(connection, client, channel, endS, granted === null ? 'right' : 'token');
+        const result = { ...resultOf(request, joined), ...expiryOf(endS) };
         client.send(connection, {
           id,
           subscribe: { ...result, data: granted?.data ?? null },
         });
       },
-      onRefused: (error) => replies.brokerError(connection, error, id),
+      onRefused: (refused) => replies.refuse(connection, refused, id),
     });
-    joins.awaitJoin(connection, room);
-  }
-
-  /**
-   * Called when a connection has become a member.
-   * @param {Connection} connection @param {Client} client @param {string} channel
-   * @param {Source} by @param {number} [endS] 0: with the connection
-   */
-  entered(connection, client, channel, by, endS = 0) {
-    this.#keep(connection, client, channel, endS, by);
-    this.#attend(connection, client, roomOf(channel));
   }
 
   /** @type {import('../../hub/door.js').Door['entered']} */
@@ -304,61 +253,38 @@ export class Subscriptions {
    * @param {'connection'|'backend'} by @param {SubscribeResult} subscribe for the client
    */
   enteredByServer(connection, client, room, by, subscribe) {
-    if (!this.services.hub.rooms.get(room)?.has(connection)) return;
+    if (!this.services.operations.joins.isIn(connection, room)) return;
     const channel = channelOf(room) ?? room;
     client.send(connection, { push: { channel, subscribe } });
-    this.#keep(connection, client, channel, 0, by);
-    this.#attend(connection, client, room);
-  }
-
-  /** @param {Connection} connection @param {Client} client @param {string} name */
-  #attend(connection, client, name) {
-    const room = this.services.hub.rooms.get(name);
-    if (!room?.has(connection) || room.users === null || room.users.has(connection)) return;
-    const { user, info, member } = memberOf(connection, client);
-    room.users.join(connection, user, info, member);
+    this.keep(connection, client, channel, 0, by);
+    this.services.operations.joins.attend(connection, room, whoOf(connection, client));
   }
 
   /**
-   * Presence shows the `info` of a new token.
-   * @param {Connection} connection @param {Client} client
+   * May recovery replay all publications, and not only recent ones?
+   * @param {Client} client @param {string} room
    */
-  showInfo(connection, client) {
-    const { member } = memberOf(connection, client);
-    for (const { name } of connection.listRooms())
-      this.services.hub.rooms.get(name)?.users?.update(connection, member);
-  }
-
-  /**
-   * Time of the oldest publication that recovery may replay. A client without the right to read
-   * history must not get all of it.
-   * @param {Client} client @param {string} room @returns {number} ms since 1970; 0: no limit
-   */
-  oldestFor({ identity }, room) {
-    const isLimited =
-      tokenIdentity(identity)?.hasRights === true &&
-      !identity?.rights.history.has(room) &&
-      !this.rights.allowed.history.has(room);
-    return isLimited ? this.services.operations.joins.reads.resumeFromMs : 0;
+  mayReadAll({ identity }, room) {
+    return (
+      tokenIdentity(identity)?.hasRights !== true ||
+      identity?.rights.history.has(room) === true ||
+      this.rights.allowed.history.has(room)
+    );
   }
 }
 
 /**
- * What presence shows of a connection. One without a user is its own member.
+ * What presence shows of a connection without a user: its own id, and its `client`.
  * @param {Connection} connection @param {Client} client
- * @returns {{user: string, info: Buffer|null, member: Buffer}}
+ * @returns {import('../../operations/joins.js').Who}
  */
-function memberOf({ session, id }, { identity }) {
+export function whoOf({ session, id }, { identity }) {
   const info = identity?.info ?? null;
-  if (!session.isAnonymous)
-    return { user: session.user, info, member: encodeMember(session.user, info) };
+  if (!session.isAnonymous) return NOBODY;
   const member = encodeMember(id, info);
   const own = Buffer.from(`,"client":"${clientOf(id)}"}`);
-  return { user: id, info, member: Buffer.concat([member.subarray(0, member.length - 1), own]) };
+  return { info, member: Buffer.concat([member.subarray(0, member.length - 1), own]) };
 }
-
-/** Of a subscription that does not recover. */
-const NO_READ = Object.freeze({ isFree: true, wait: 0 });
 
 /** @param {SubscriptionIdentity} identity @param {Client} client @param {string} channel */
 function isFor({ user, channel: named }, client, channel) {
