@@ -51,7 +51,6 @@ export class Doors {
             ...common,
             operations,
             entrance,
-            askJoins: entry.hooks?.askJoins ?? null,
             admitStream: (address, user, rooms, isReturning) =>
               limiter.admitStream(address, performance.now(), rooms, user, isReturning),
             overRateText: entry.overRateText,

@@ -54,8 +54,6 @@ class WorkerHooks {
       hub,
     });
     if (this.namesUsers) authentication?.confirmBy(this.entrance.confirm.bind(this.entrance));
-    /** Asks for streams; null if there is no onJoin. */
-    this.askJoins = this.hooks.has('onJoin') ? this.entrance.askJoins.bind(this.entrance) : null;
   }
 
   /** Waits for onDisconnect. @param {number} endMs performance.now() */

@@ -27,12 +27,6 @@ const NAMES = Object.freeze({
   CONNECT: 'Centrifugo, by the token of connect',
   REFRESH: 'Centrifugo, by a refreshed token',
 });
-const COMMANDS_OF_CENTRIFUGO = Object.freeze({
-  JSON: 'Centrifugo, JSON',
-  PROTOBUF: 'Centrifugo, protobuf',
-  LINES: 'Centrifugo, stream of lines',
-  EVENTS: 'Centrifugo, server-sent events',
-});
 const OF_TOKENS = 'its client has a token, and so a user';
 
 /** Three rooms, where two are allowed. @param {Asked} asked */
@@ -384,29 +378,7 @@ const RULES = [
  * @type {Readonly<Record<string, readonly string[]>>}
  */
 const NOT_YET = Object.freeze({
-  'a room above the limit is refused, and counted': [
-    NAMES.SSE,
-    NAMES.SSE_TOKEN,
-    NAMES.CONNECT,
-    NAMES.REFRESH,
-  ],
-  'a client that goes on after as many refusals as rooms is closed': [
-    NAMES.PUSHER,
-    ...Object.values(COMMANDS_OF_CENTRIFUGO),
-  ],
-  'while too many reads wait, a join of a room with history is not accepted, and counted': [
-    NAMES.REFRESH,
-  ],
-  'a client that onJoin denies does not enter, and is told': [
-    NAMES.URL,
-    NAMES.HELLO,
-    NAMES.SSE,
-    NAMES.SSE_TOKEN,
-    NAMES.CONNECT,
-    NAMES.REFRESH,
-  ],
-  'a room that the token does not name is refused, and counted': [NAMES.SSE],
-  'while the broker is unavailable a join is refused, and counted': [NAMES.REFRESH],
+  'a client that goes on after as many refusals as rooms is closed': [NAMES.PUSHER],
 });
 
 testAtEveryDoor(RULES, NOT_YET);

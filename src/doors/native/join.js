@@ -73,8 +73,9 @@ export class JoinCommands {
   autojoin(connection, name, since) {
     const who = this.tracker.covers(name) ? NOBODY : null;
     this.#subscribe(connection, name, undefined, { who, since }, (refused) => {
-      if (refused.code === 'DENIED') connection.send(encodeLeft(name, 'permission'));
-      else this.replies.refuse(connection, refused);
+      if (refused.code !== 'DENIED') return this.replies.refuse(connection, refused);
+      this.replies.count(refused);
+      connection.send(encodeLeft(name, 'permission'));
     });
   }
 

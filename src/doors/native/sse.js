@@ -47,7 +47,7 @@ const PAGE_HEADERS = 'Authorization, Cache-Control, Last-Event-ID';
 
 /** @import { Identity } from '../../auth/claims.js' */
 /** @import { Credentials } from '../../auth/credentials.js' */
-/** @import { Connection, Transport } from '../../hub/connection.js' */
+/** @import { Transport } from '../../hub/connection.js' */
 /** @import { Refusal } from '../../protocol/refusal.js' */
 /** @import { Streams } from '../../transport/route.js' */
 /** @import { IncomingMessage } from 'node:http' */
@@ -138,14 +138,6 @@ const NO_POSITIONS = [];
 /** @typedef {Pick<Authentication, 'enter'|'leave'|'isRequired'>} Entrance */
 
 /**
- * Asks onJoin about the rooms of a stream.
- * @callback AskJoins
- * @param {Connection} connection @param {Credentials|null} credentials
- * @param {readonly string[]} rooms
- * @returns {Promise<(Refusal|null)[]>} by room; null: it may join. The promise never rejects.
- */
-
-/**
  * Counts a stream against the rates of its address and user.
  * @callback AdmitStream
  * @param {string} address @param {string} user '': it has none
@@ -165,7 +157,6 @@ export class EventStreams extends StreamKind {
    *   parts.operations
    * @param {import('../../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {Entrance|null} [parts.entrance] null if no tokens are configured
-   * @param {AskJoins|null} [parts.askJoins] null if there is no hook onJoin
    * @param {AdmitStream} [parts.admitStream]
    * @param {() => string|undefined} [parts.overRateText] names the limit that refused last
    * @param {import('../../observability/counters.js').Counters} parts.counters
@@ -176,7 +167,6 @@ export class EventStreams extends StreamKind {
     operations,
     heartbeat,
     entrance = null,
-    askJoins = null,
     admitStream = () => 0,
     overRateText = () => undefined,
     counters,
@@ -185,14 +175,9 @@ export class EventStreams extends StreamKind {
     this.joins = operations.joins;
     this.replies = operations.replies;
     this.entrance = entrance;
-    this.askJoins = askJoins;
     this.admitStream = admitStream;
     this.overRateText = overRateText;
     this.counters = counters;
-    this.maxRooms =
-      config.maxRoomsPerConnectionMode === 'enforce'
-        ? config.maxRoomsPerConnection
-        : MAX_STREAM_ROOMS;
   }
 
   /** @param {IncomingMessage} request `GET /sse` */
@@ -229,31 +214,32 @@ export class EventStreams extends StreamKind {
     if (refused !== null) return refused;
     const stream = new EventStream(this, socket, address);
     const [named, names] = roomsFor(identity, request, given);
-    if (this.askJoins === null) {
-      this.#begin(stream, named, names, credentials);
-      return null;
-    }
-    return this.#ask(this.askJoins, stream, named, names, credentials);
+    // Before anything is written, because only a status stops an EventSource for good.
+    const asked = this.joins.askEarly(stream.connection, credentials, names);
+    if (asked !== null) return this.#beginAfter(asked, stream, named, names, credentials);
+    this.#begin(stream, named, names, credentials);
+    return null;
   }
 
   /**
-   * Asks before anything is written, because only a status stops an EventSource for good.
-   * @param {AskJoins} askJoins @param {EventStream} stream @param {StreamRequest} request
-   * @param {readonly string[]} names @param {Credentials|null} credentials
+   * @param {Promise<(Refusal|null)[]>} asked answers of onJoin @param {EventStream} stream
+   * @param {StreamRequest} request @param {readonly string[]} names @param {Credentials|null} credentials
    */
-  async #ask(askJoins, stream, request, names, credentials) {
-    const { connection, socket } = stream;
-    const refusals = await askJoins(connection, credentials, names);
-    if (socket.destroyed) return null;
+  async #beginAfter(asked, stream, request, names, credentials) {
+    const refusals = await asked;
+    if (stream.socket.destroyed) return null;
     const isWanted = (/** @type {string} */ name) => request.rooms.includes(name);
     const wanted = refusals.find((one, i) => one !== null && isWanted(names[i]));
     const refused = wanted ?? (refusals.includes(null) ? null : refusals[0]);
-    if (refused !== null) return refused;
+    if (refused !== null) return this.#counted(refused);
     // Leaves out rooms of the token that the hook does not allow.
     const allowed = names.filter((_, i) => refusals[i] === null);
     this.#begin(stream, request, allowed, credentials);
-    for (const name of names)
-      if (!allowed.includes(name)) stream.sendEvent(encodeLeft(name, 'permission'));
+    for (const [i, one] of refusals.entries()) {
+      if (one === null) continue;
+      this.replies.count(one);
+      stream.sendEvent(encodeLeft(names[i], 'permission'));
+    }
     return null;
   }
 
@@ -291,12 +277,21 @@ export class EventStreams extends StreamKind {
         identity === null ||
         (identity.mayJoin(room) && (latest?.last === 0 || identity.rights.history.has(room)));
       const denied = rooms.find((room) => !isAllowed(room));
-      if (denied !== undefined) return refusal('PERMISSION_DENIED', rightText(identity, denied));
+      if (denied !== undefined)
+        return this.#counted(refusal('PERMISSION_DENIED', rightText(identity, denied)));
     }
     if (names.length === 0) return refusal('ROOM_REQUIRED');
-    const most = Math.min(MAX_STREAM_ROOMS, this.maxRooms);
-    if (names.length > most) return refusal('ROOM_LIMIT', tooManyRooms(most));
-    return null;
+    const refused =
+      names.length > MAX_STREAM_ROOMS
+        ? refusal('ROOM_LIMIT', tooManyRooms(MAX_STREAM_ROOMS))
+        : this.joins.limitFault(names.length);
+    return refused && this.#counted(refused);
+  }
+
+  /** @param {Refusal} refused for the rooms that it asks for @returns {Refusal} */
+  #counted(refused) {
+    this.replies.count(refused);
+    return refused;
   }
 
   /**
