@@ -180,6 +180,23 @@ export class Hub {
   }
 
   /**
+   * Lets a member without a client watch a room. It never counts as a client.
+   * @param {Connection} watcher @param {Room} room
+   * @param {Pick<RoomRequest, 'onJoined'|'onRefused'>} request
+   */
+  watch(watcher, room, request) {
+    room.watch(1);
+    this.join(watcher, room.name, { since: null, ...request });
+  }
+
+  /** @param {Connection} watcher of the room @param {Room} room */
+  unwatch(watcher, room) {
+    watcher.markClosed();
+    room.watch(-1);
+    if (room.has(watcher)) this.leave(watcher, room);
+  }
+
+  /**
    * Joins a room with history again, from a position: no presence event, and the room stays open.
    * @param {Connection} connection @param {Room} room @param {RoomRequest} request
    */

@@ -16,6 +16,7 @@ const HAS_STATE = 'The room has state (FANFARE_STATE), which only native clients
 const OTHER_NAME = 'presence.user is not the user of this connection: leave it out.';
 
 /** @import { Connection } from '../hub/connection.js' */
+/** @import { RoomRequest } from '../hub/hub.js' */
 /** @import { Room } from '../hub/room.js' */
 /** @import { Since } from '../protocol/decode.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
@@ -37,7 +38,12 @@ const OTHER_NAME = 'presence.user is not the user of this connection: leave it o
  * @property {number} [lastSeconds] maximum age of these; 0: any age
  * @property {boolean} [mayReadAll] may `since` bring messages from before the resume window?
  * @property {Who|null} who null: the connection only watches presence
- * @property {boolean} [isAsked] has onJoin been asked, or does it not apply?
+ * @property {boolean} [hasOwn] do the latest messages include those that exclude this connection?
+ * @property {boolean} [isAsked] has onJoin been asked?
+ * @property {boolean} [isOwn] a room of the door, which no client has named: neither onJoin nor the
+ *   room limit apply
+ * @property {(request: RoomRequest) => Promise<void>|null} [enter] enters the hub in the door's own
+ *   way; resolves when the join is answered. Null: it is answered
  * @property {number|null} [readCost] bytes of the message as which a join that reads counts; null:
  *   each join of this door has counted as a message already
  * @property {(joined: Joined|null, paidBytes: number) => void} onJoined the connection is a member
@@ -78,6 +84,7 @@ export class Joins {
    * @param {Connection} connection @param {string} name @param {JoinOptions} join
    */
   subscribe(connection, name, join) {
+    if (join.isOwn) return this.#enter(connection, name, join);
     const fault = this.#stateFault(connection, name) ?? this.#nameFault(connection, join.who);
     if (fault !== null) return join.onRefused(fault);
     if (join.isAsked) return this.#enter(connection, name, join);
@@ -133,7 +140,7 @@ export class Joins {
     const room = this.hub.rooms.get(name);
     if (!room?.has(standIn)) return -1;
     const read = this.reads.admit(connection, name, null);
-    this.mayEnterAnother(connection); // counts it; limitFault has been asked before
+    this.#mayEnterAnother(connection); // counts it; limitFault has been asked before
     const paidBytes = this.reads.pay(connection, name, joined, read);
     room.replace(standIn, connection);
     this.attend(connection, name, who);
@@ -266,9 +273,9 @@ export class Joins {
       if (!isReplay(connection, room, join)) return join.onRefused(refusal('ALREADY_JOINED'));
       const read = this.reads.admit(connection, name, null);
       hub.rejoin(connection, room, this.#requestOf(connection, name, join, read));
-      return this.awaitJoin(connection, name);
+      return this.#awaitAnswer(connection, this.#answerOf(connection, name));
     }
-    const refused = this.#faultOf(connection, name);
+    const refused = join.isOwn ? this.#readsFault(name) : this.#faultOf(connection, name);
     if (refused === null) return this.#read(connection, name, join);
     join.onRefused(refused);
     if (refused.code === 'ROOM_LIMIT' && this.refusedJoins.isTooMany(connection))
@@ -290,8 +297,10 @@ export class Joins {
    * @param {AdmittedRead} read
    */
   #join(connection, name, join, read) {
-    this.hub.join(connection, name, this.#requestOf(connection, name, join, read));
-    this.awaitJoin(connection, name);
+    const request = this.#requestOf(connection, name, join, read);
+    if (join.enter !== undefined) return this.#awaitAnswer(connection, join.enter(request));
+    this.hub.join(connection, name, request);
+    this.#awaitAnswer(connection, this.#answerOf(connection, name));
   }
 
   /**
@@ -299,7 +308,7 @@ export class Joins {
    * @param {Connection} connection @param {string} name @returns {Refusal|null}
    */
   #faultOf(connection, name) {
-    if (!this.mayEnterAnother(connection)) return refusal('ROOM_LIMIT', this.roomLimitText);
+    if (!this.#mayEnterAnother(connection)) return refusal('ROOM_LIMIT', this.roomLimitText);
     return this.#readsFault(name);
   }
 
@@ -309,44 +318,44 @@ export class Joins {
     return isOther ? refusal('PERMISSION_DENIED', HAS_STATE) : null;
   }
 
-  /** Too many reads wait for another room to open. Counts it. @param {string} name */
-  #readsFault(name) {
-    return this.isFull(name) ? refusal('UNAVAILABLE', undefined, 0) : null;
-  }
-
   /** Are too many reads waiting for another room to open? Counts it. @param {string} name */
-  isFull(name) {
+  #readsFault(name) {
     const { hub, counters } = this;
     const { scheduler } = hub;
-    const isFull = !hub.rooms.has(name) && scheduler.isFull && scheduler.hasHistory(name);
-    if (isFull) counters.readsRefused++;
-    return isFull;
+    if (hub.rooms.has(name) || !scheduler.isFull || !scheduler.hasHistory(name)) return null;
+    counters.readsRefused++;
+    return refusal('READS_WAIT', undefined, 0);
   }
 
   /** Checks the room limit; in the mode `observe` only counts. @param {Connection} connection */
-  mayEnterAnother({ roomCount }) {
+  #mayEnterAnother({ roomCount }) {
     return mayEnterRooms(this.config, this.counters, roomCount);
+  }
+
+  /** Null: it is answered. @param {Connection} connection @param {string} name */
+  #answerOf(connection, name) {
+    return this.hub.rooms.get(name)?.joining(connection) ?? null;
   }
 
   /**
    * Delays a connection's commands until its join is answered, so that it gets its own messages.
-   * @param {Connection} connection @param {string} name
+   * @param {Connection} connection @param {Promise<void>|null} answered
    */
-  awaitJoin(connection, name) {
-    const joining = this.hub.rooms.get(name)?.joining(connection) ?? null;
-    if (joining !== null) this.lane.awaitJoin(connection, joining);
+  #awaitAnswer(connection, answered) {
+    if (answered !== null) this.lane.awaitJoin(connection, answered);
   }
 
   /**
    * @param {Connection} connection @param {string} name @param {JoinOptions} join
-   * @param {AdmittedRead} read @returns {import('../hub/hub.js').RoomRequest}
+   * @param {AdmittedRead} read @returns {RoomRequest}
    */
   #requestOf(connection, name, join, read) {
-    const { since, last = 0, lastSeconds = 0, mayReadAll = false, who } = join;
+    const { since, last = 0, lastSeconds = 0, hasOwn, mayReadAll = false, who } = join;
     const { reads } = this;
     return {
       since,
       last,
+      hasOwn,
       lastFromMs: lastSeconds === 0 ? 0 : Date.now() - lastSeconds * 1000,
       oldestMs: this.#oldestMs(since, mayReadAll),
       onJoined: (joined) => {

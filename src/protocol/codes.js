@@ -220,6 +220,8 @@ const ENTRY = Object.freeze({
     isFinal: true },
   HOOK_FAILED: { ...ERRORS.UNAVAILABLE, error: 'UNAVAILABLE',
     message: 'Not accepted: a check failed. Try again.', isFinal: true },
+  /** A join has to wait for too many reads of other rooms. */
+  READS_WAIT: { ...ERRORS.UNAVAILABLE, error: 'UNAVAILABLE' },
   NO_APP: { ...ERRORS.INVALID_TOKEN, error: 'INVALID_TOKEN',
     message: 'The token names an app that is unknown or disabled.' },
   APP_LIMIT: { ...ERRORS.CONNECTION_LIMIT, error: 'CONNECTION_LIMIT', retryAfterS: RETRY_S,

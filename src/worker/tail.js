@@ -45,11 +45,8 @@ export class Tail extends Clientless {
   }
 
   start() {
-    // First, so that the watcher never counts as a client.
     this.#watched = this.hub.openRoom(this.room);
-    this.#watched.watch(1);
-    this.hub.join(this.connection, this.room, {
-      since: null,
+    this.hub.watch(this.connection, this.#watched, {
       onJoined: () => {
         if (this.connection.isOpen) this.onLines([], 0);
       },
@@ -65,12 +62,10 @@ export class Tail extends Clientless {
   /** @override */
   close() {
     clearInterval(this.timer);
-    this.connection.markClosed();
     const room = this.#watched;
     if (room === undefined) return;
     this.#watched = undefined;
-    room.watch(-1);
-    if (room.has(this.connection)) this.hub.leave(this.connection, room);
+    this.hub.unwatch(this.connection, room);
   }
 
   /** @override @param {Buffer} frames */

@@ -372,13 +372,4 @@ const RULES = [
   },
 ];
 
-/**
- * Doors that do not keep a rule yet. A door that has begun to keep it fails here, until it is taken
- * out.
- * @type {Readonly<Record<string, readonly string[]>>}
- */
-const NOT_YET = Object.freeze({
-  'a client that goes on after as many refusals as rooms is closed': [NAMES.PUSHER],
-});
-
-testAtEveryDoor(RULES, NOT_YET);
+testAtEveryDoor(RULES);

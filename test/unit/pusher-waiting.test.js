@@ -33,40 +33,35 @@ function build() {
   };
   /** @type {Map<string, Set<unknown>>} */
   const members = new Map();
-  const hub = {
-    rooms: {
-      get: (/** @type {string} */ name) => {
-        const room = members.get(name);
-        return room && { has: room.has.bind(room), joining: () => null, name };
-      },
-    },
-    join: (
+  const joins = {
+    isIn: (/** @type {unknown} */ _connection, /** @type {string} */ name) => members.has(name),
+    unsubscribe: (/** @type {unknown} */ _connection, /** @type {string} */ name) =>
+      members.delete(name),
+    subscribe(
       /** @type {unknown} */ connection,
       /** @type {string} */ name,
-      /** @type {any} */ request,
-    ) => {
-      members.set(name, new Set([connection]));
-      request.onJoined(null);
-    },
-    leave: (/** @type {unknown} */ _connection, /** @type {{name: string}} */ { name }) =>
-      void members.delete(name),
-  };
-  const joins = {
-    ask: (
-      /** @type {unknown} */ _connection,
-      /** @type {string} */ _name,
-      /** @type {(refused: Refusal|null) => void} */ act,
-    ) => {
+      /** @type {any} */ { enter, onJoined, onRefused },
+    ) {
+      const answer = () => {
+        if (members.has(name)) return onRefused(refusal('ALREADY_JOINED'));
+        if (state.hook !== null) return onRefused(state.hook);
+        if (!state.mayEnter) return onRefused(refusal('ROOM_LIMIT'));
+        if (state.isFull) return onRefused(refusal('READS_WAIT'));
+        const join = () => {
+          members.set(name, new Set([connection]));
+          onJoined(null, 0);
+        };
+        if (enter === undefined) join();
+        else enter({ onJoined: join });
+      };
       state.asked++;
-      if (state.hold === null) act(state.hook);
-      else state.hold(() => act(state.hook));
+      if (state.hold === null) answer();
+      else state.hold(answer);
     },
-    mayEnterAnother: () => state.mayEnter,
-    isFull: () => state.isFull,
   };
   const services = {
     config: { pusher: null },
-    ...{ hub, scheduler: { hasState: () => false }, counters: createCounters() },
+    counters: createCounters(),
     operations: { joins },
   };
   const subscriptions = new Subscriptions(

@@ -453,6 +453,12 @@ function openChannel(push) {
   const hub = {
     openRoom: () => room,
     announce() {},
+    watch: (
+      /** @type {unknown} */ _watcher,
+      /** @type {unknown} */ _room,
+      /** @type {any} */ one,
+    ) => void joins.push(one),
+    unwatch() {},
     join: (
       /** @type {unknown} */ _connection,
       /** @type {string} */ _name,

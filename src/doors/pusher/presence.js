@@ -137,7 +137,6 @@ class PresenceChannel extends Clientless {
     this.connection = new Connection(this, '');
     const { hub } = parts;
     this.#room = hub.openRoom(name);
-    this.#room.watch(1);
     this.#roster = new Roster({
       hub,
       room: this.#room,
@@ -148,9 +147,7 @@ class PresenceChannel extends Clientless {
   }
 
   open() {
-    const { hub } = this.parts;
-    hub.join(this.connection, this.name, {
-      since: null,
+    this.parts.hub.watch(this.connection, this.#room, {
       onJoined: () => this.#read(),
       onRefused: () => this.#fail(),
     });
@@ -347,11 +344,8 @@ class PresenceChannel extends Clientless {
   #close() {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.connection.markClosed();
     this.#roster.close();
-    const room = this.#room;
-    room.watch(-1);
-    if (room.has(this.connection)) this.parts.hub.leave(this.connection, room);
+    this.parts.hub.unwatch(this.connection, this.#room);
     this.onClosed();
   }
 

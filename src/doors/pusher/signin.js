@@ -83,6 +83,7 @@ export class SignIn {
    */
   #enter(connection, client, user, identity, lease, text) {
     const { hub, sessions, operations, tracker } = this.services;
+    const { joins, lane, replies } = operations;
     const { app } = client;
     // A hook may have named another user.
     sessions.end(connection);
@@ -93,8 +94,10 @@ export class SignIn {
       connection.send(text);
       this.onSignedIn(connection, client);
     };
-    hub.join(connection, name, {
+    joins.subscribe(connection, name, {
       since: null,
+      who: null,
+      isOwn: true,
       onJoined: () => {
         const users = hub.rooms.get(name)?.users;
         if (!connection.isOpen || users == null) return;
@@ -102,16 +105,15 @@ export class SignIn {
         users.join(connection, user.id, null);
         if (wasHere) return onOnline();
         // Otherwise a leave elsewhere could tell watchers that the user is offline.
-        operations.lane.awaitJoin(connection, tracker.recorded(name).then(onOnline));
+        lane.awaitJoin(connection, tracker.recorded(name).then(onOnline));
       },
-      onRefused: (error) => {
+      onRefused: (refused) => {
         client.signOut();
         sessions.end(connection);
-        operations.replies.brokerError(connection, error, undefined);
+        replies.refuse(connection, refused);
         this.onUnavailable(connection);
       },
     });
-    operations.joins.awaitJoin(connection, name);
   }
 }
 

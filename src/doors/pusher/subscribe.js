@@ -17,6 +17,8 @@ const CACHE_READ_BYTES = 40_960;
 
 /** @import { App } from '../../config/pusher.js' */
 /** @import { Connection } from '../../hub/connection.js' */
+/** @import { RoomRequest } from '../../hub/hub.js' */
+/** @import { Refusal } from '../../protocol/refusal.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Kind } from '../../protocol/pusher-channels.js' */
@@ -45,12 +47,6 @@ const UNAUTHORIZED = authError('The connection is unauthorized.');
 const NOT_PUBLIC = authError('The "publicRooms" of this app do not name this channel.');
 const INVALID_MEMBER = authError('Invalid presence information');
 const TOO_MANY = limitReached(4100, 'Too many channels (FANFARE_MAX_ROOMS_PER_CONNECTION).');
-const HAS_STATE = limitReached(
-  4100,
-  'The channel is a room with state (FANFARE_STATE), which only native clients can join.',
-);
-/** Of a channel without a cache. */
-const NO_READ = Object.freeze({ isFree: true, wait: 0 });
 const UNAVAILABLE = { type: 'Unavailable', status: 503, error: 'The server is unavailable.' };
 
 export class Subscriptions {
@@ -80,6 +76,7 @@ export class Subscriptions {
       return this.#error(connection, 'INVALID_MESSAGE_FORMAT', 'Name a channel.');
     const refuse = (/** @type {Refused} */ refused) => this.#refuse(connection, channel, refused);
     const { app } = client;
+    const { joins } = this.services.operations;
     if (channel.length > app.maxChannelLength)
       return refuse(
         limitReached(
@@ -92,7 +89,8 @@ export class Subscriptions {
     const kind = kindOf(channel);
     if (kind.isUser) return this.#subscribeOwn(connection, client, channel);
     const name = roomOf(app, channel);
-    if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
+    // A second subscription needs no signature.
+    if (joins.isIn(connection, name)) return this.#repeated(connection, channel);
     this.waiting.delete(connection, channel);
     if (kind.isPrivate) {
       const faulty = verify(connection, client, channel, auth, data);
@@ -101,39 +99,66 @@ export class Subscriptions {
     /** @type {Member|Refused|null} */
     const member = kind.isPresence ? memberOf(client, data) : null;
     if (member !== null && 'type' in member) return refuse(member);
-    // Messages of rooms with state have keys, and Pusher's have none.
-    if (this.services.scheduler.hasState(name)) return refuse(HAS_STATE);
+    if (kind.isPrivate) this.onAuthorized(connection);
     const wanted = { channel, name, kind, member, attempt: 0, isTold: false };
-    this.#ask(connection, client, wanted);
+    this.#enter(connection, client, wanted);
   };
 
-  /**
-   * Asks the hook, then enters the channel.
-   * @param {Connection} connection @param {Client} client @param {Wanted} wanted
-   */
-  #ask(connection, client, wanted) {
-    const { channel, name, kind } = wanted;
-    const { joins } = this.services.operations;
-    joins.ask(connection, name, (refusal) => {
-      // Another subscription to this channel may have waited for the hook, too.
-      if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
-      if (refusal?.code === 'DENIED')
-        return this.#refuse(connection, channel, authError(refusal.message));
-      if (refusal !== null) return this.#postpone(connection, client, wanted);
-      if (!joins.mayEnterAnother(connection)) return this.#refuse(connection, channel, TOO_MANY);
-      if (joins.isFull(name)) return this.#postpone(connection, client, wanted);
+  /** @param {Connection} connection @param {Client} client @param {Wanted} wanted */
+  #enter(connection, client, wanted) {
+    const { channel, name, kind, member } = wanted;
+    const last = kind.isCache ? 1 : 0;
+    let data = '{}';
+    /** @param {RoomRequest} request */
+    const enterPresence = (request) =>
+      this.presence.subscribe({
+        .../** @type {Member} */ (member),
+        ...{ connection, last, room: name, max: client.app.maxPresenceMembers },
+        onJoined: (members, joined) => {
+          data = members;
+          request.onJoined(joined);
+        },
+        onRefused: (reason) => {
+          if (reason === 'full') this.#full(connection, client, wanted);
+          else this.#refuse(connection, channel, UNAVAILABLE);
+        },
+      });
+    this.services.operations.joins.subscribe(connection, name, {
+      since: null,
+      last,
+      hasOwn: true,
       // A cache channel sends its last event, or asks the application for one by a webhook.
-      const { isFree, wait } = kind.isCache
-        ? joins.reads.admit(connection, name, CACHE_READ_BYTES)
-        : NO_READ;
-      if (wait < 0) return this.services.operations.replies.overRate(connection, undefined, wait);
-      if (wait > 0) {
+      readCost: CACHE_READ_BYTES,
+      who: null, // presence channels list their own
+      enter: member === null ? undefined : enterPresence,
+      onJoined: (joined) => this.#joined(connection, name, channel, last > 0, data, joined),
+      onRefused: (refused) => this.#refused(connection, client, wanted, refused),
+    });
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {Wanted} wanted
+   * @param {Refusal} refused
+   */
+  #refused(connection, client, wanted, refused) {
+    const { channel } = wanted;
+    switch (refused.code) {
+      case 'ALREADY_JOINED':
+        return this.#repeated(connection, channel);
+      case 'ROOM_LIMIT':
+        return this.#refuse(connection, channel, TOO_MANY);
+      case 'DENIED':
+      case 'PERMISSION_DENIED':
+        return this.#refuse(connection, channel, authError(refused.message));
+      case 'RATE_LIMIT_EXCEEDED':
         this.services.counters.errors.RATE_LIMIT_EXCEEDED++;
         return this.#postpone(connection, client, wanted);
-      }
-      if (kind.isPrivate) this.onAuthorized(connection);
-      this.#enter(connection, client, wanted, isFree === true);
-    });
+      case 'HOOK_FAILED':
+      case 'READS_WAIT':
+        return this.#postpone(connection, client, wanted);
+      default:
+        this.#refuse(connection, channel, UNAVAILABLE);
+    }
   }
 
   /**
@@ -153,7 +178,7 @@ export class Subscriptions {
    * @param {Connection} connection @param {Client} client @param {Wanted} wanted
    */
   #postpone(connection, client, wanted) {
-    const again = () => this.#ask(connection, client, wanted);
+    const again = () => this.#enter(connection, client, wanted);
     if (!connection.isOpen) return;
     if (!this.waiting.add(connection, wanted.channel, wanted.attempt++, again))
       this.#refuse(connection, wanted.channel, UNAVAILABLE);
@@ -167,47 +192,6 @@ export class Subscriptions {
     if (client.user !== null && client.user.id === userOfChannel(channel))
       connection.send(subscribedText(channel));
     else this.#refuse(connection, channel, UNAUTHORIZED);
-  }
-
-  /**
-   * @param {Connection} connection @param {Client} client @param {Wanted} wanted
-   * @param {boolean} isFree does it cost nothing to read?
-   */
-  #enter(connection, client, wanted, isFree) {
-    const { channel, name, kind, member } = wanted;
-    const { hub, operations, charge } = this.services;
-    const last = kind.isCache ? 1 : 0;
-    const onJoined = (/** @type {string} */ data, /** @type {Joined|null} */ joined) => {
-      if (!isFree && joined !== null) charge(connection, joined.bytes);
-      this.#joined(connection, name, channel, last > 0, data, joined);
-    };
-    let answered;
-    if (member === null) {
-      hub.join(connection, name, {
-        since: null,
-        last,
-        hasOwn: true,
-        onJoined: (joined) => onJoined('{}', joined),
-        onRefused: () => this.#refuse(connection, channel, UNAVAILABLE),
-      });
-      answered = hub.rooms.get(name)?.joining(connection) ?? null;
-    } else {
-      const { maxPresenceMembers: max } = client.app;
-      answered = this.presence.subscribe({
-        connection,
-        room: name,
-        ...member,
-        max,
-        last,
-        onJoined,
-        onRefused: (reason) => {
-          if (reason === 'full') this.#full(connection, client, wanted);
-          else this.#refuse(connection, channel, UNAVAILABLE);
-        },
-      });
-    }
-    // Later messages of the client wait, so an unsubscribe takes effect after the reply.
-    if (answered !== null) operations.lane.awaitJoin(connection, answered);
   }
 
   /**
@@ -227,17 +211,10 @@ export class Subscriptions {
     const { channel } = fieldsOf(message);
     if (!isChannel(channel) || kindOf(channel).isUser) return;
     this.waiting.delete(connection, channel);
-    const { hub } = this.services;
-    const room = hub.rooms.get(roomOf(app, channel));
-    if (room === undefined || !room.has(connection)) return;
-    hub.leave(connection, room);
-    this.presence.left(room.name, connection);
+    const name = roomOf(app, channel);
+    if (this.services.operations.joins.unsubscribe(connection, name))
+      this.presence.left(name, connection);
   };
-
-  /** @param {Connection} connection @param {string} name */
-  #isIn(connection, name) {
-    return this.services.hub.rooms.get(name)?.has(connection) ?? false;
-  }
 
   /** Refuses a second subscription. @param {Connection} connection @param {string} channel */
   #repeated(connection, channel) {
