@@ -10,7 +10,7 @@ const UNLIMITED_ROOMS = 2500;
 /** @import { DoorServices } from './contract.js' */
 
 export class CommandRate {
-  /** @param {Pick<DoorServices, 'config'|'counters'|'operations'|'admitMessage'>} services */
+  /** @param {Pick<DoorServices, 'config'|'counters'|'operations'>} services */
   constructor(services) {
     this.services = services;
     const { maxRoomsPerConnection: max, maxRoomsPerConnectionMode: mode } = services.config;
@@ -28,7 +28,7 @@ export class CommandRate {
    * @param {number|undefined} id of the command @returns {boolean} false: it is refused
    */
   admit(connection, bucket, id) {
-    const { config, counters, operations, admitMessage } = this.services;
+    const { config, counters, operations } = this.services;
     const mode = config.messagesPerMinuteMode;
     if (mode === 'off') return true;
     const now = performance.now();
@@ -41,7 +41,7 @@ export class CommandRate {
       return true;
     }
     // Also counts as a message, so a client that goes on is refused there, and closed.
-    const over = admitMessage(connection, now, 0);
+    const over = operations.admitMessage(connection, now, 0);
     if (over !== 0) operations.replies.overRate(connection, id, over);
     else
       operations.replies.overRate(connection, id, this.rate.retryAfter(bucket, now), this.overText);

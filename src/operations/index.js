@@ -1,6 +1,7 @@
 // index.js: creates what clients may do, for all doors of a worker.
 
 import { HookGate } from './hook-gate.js';
+import { Identities } from './identities.js';
 import { JoinReads } from './join-reads.js';
 import { Joins } from './joins.js';
 import { Lane } from './lane.js';
@@ -10,7 +11,7 @@ import { Replies } from './replies.js';
 /** @import { Connection } from '../hub/connection.js' */
 
 /**
- * @typedef {object} OperationParts
+ * @typedef {object} JoiningParts
  * @property {import('../config/settings.js').Config} config
  * @property {import('../hub/hub.js').Hub} hub
  * @property {import('./publisher.js').Publisher} publisher
@@ -27,9 +28,13 @@ import { Replies } from './replies.js';
  * @property {import('../worker/turn.js').Line<() => void>} presenceLine sends answers about users
  * @property {{error(fields: object, text: string): void}} log
  */
+/** @typedef {Omit<import('./identities.js').IdentityParts, 'lane'> & JoiningParts} OperationParts */
 
 /**
+ * What clients may do.
  * @typedef {object} Operations
+ * @property {Identities} identities @property {import('./publisher.js').Publisher} publisher
+ * @property {OperationParts['admitMessage']} admitMessage
  * @property {Joins} joins @property {Lane} lane @property {Replies} replies
  * @property {HookGate|null} hookGate null if there are no hooks
  * @property {Reads} reads
@@ -51,5 +56,7 @@ export function createOperations(parts) {
     reads: new JoinReads(parts),
   });
   const reads = new Reads({ replies, joins, charge, counters, presenceLine });
-  return { joins, lane, replies, hookGate, reads };
+  const identities = new Identities({ ...parts, lane });
+  const { admitMessage } = parts;
+  return { identities, joins, publisher, lane, replies, hookGate, reads, admitMessage };
 }

@@ -47,7 +47,7 @@ const OTHER_NAME = 'presence.user is not the user of this connection: leave it o
  * @property {number|null} [readCost] bytes of the message as which a join that reads counts; null:
  *   each join of this door has counted as a message already
  * @property {(joined: Joined|null, paidBytes: number) => void} onJoined the connection is a member
- *   now: writes the reply. Null: the room has no history. `paidBytes` of messages that were not free
+ *   now: writes the reply. Null: the room has no history. `paidBytes`: of what is not free
  * @property {(refused: Refusal) => void} onRefused the connection is not in the room
  */
 
@@ -213,8 +213,8 @@ export class Joins {
   }
 
   /**
-   * Takes a connection out of a room, and tells it why. A join under way is answered first. Its next
-   * read is free again, as the server has ended the membership.
+   * Takes a connection out of a room, and tells it why. A join under way is answered first. The
+   * next read is free again, as the server has ended the membership.
    * @param {Connection} connection @param {Room} room @param {'removed'|'permission'} reason
    */
   expel(connection, room, reason) {

@@ -27,7 +27,7 @@ export class Doors {
     const { hub, entry, commands, operations, relocations, api, others, certificate, readiness } =
       parts;
     const { config, log, phase, counters, turn } = basics;
-    const { limiter, entrance } = entry;
+    const { limiter } = entry;
     const heartbeat = (this.heartbeat = new Heartbeat({
       intervalMs: config.pingIntervalMs,
       timeoutMs: config.pongTimeoutMs,
@@ -50,7 +50,6 @@ export class Doors {
         : new EventStreams({
             ...common,
             operations,
-            entrance,
             admitStream: (address, user, rooms, isReturning) =>
               limiter.admitStream(address, performance.now(), rooms, user, isReturning),
             overRateText: entry.overRateText,

@@ -124,27 +124,25 @@ export class Worker {
    * @returns {import('../doors/contract.js').DoorServices}
    */
   #doorServices(meters) {
-    const { basics, delivery, entry, operations } = this;
-    const { turn, closeAll } = basics;
+    const { basics, delivery, operations, services, upstreams } = this;
+    const { config, phase, counters, closeAll } = basics;
+    const { hub, backend } = delivery;
+    const { broker, reporter, addresses: places } = backend;
+    const readiness = () => this.readiness.fault();
     return {
-      ...this.services,
-      hub: delivery.hub,
-      scheduler: delivery.scheduler,
-      sessions: entry.userSessions,
-      userPlaces: entry.userPlaces,
-      places: delivery.backend.addresses,
-      entrance: entry.entrance,
-      verifier: entry.authentication?.verifier ?? null,
-      hooks: entry.hooks?.entrance ?? null,
-      operations,
-      admitMessage: entry.admitMessage,
-      charge: entry.charge,
-      upstreams: this.upstreams,
-      reporter: delivery.backend.reporter,
-      meters,
-      readiness: () => this.readiness.fault(),
-      turn,
-      closeAll,
+      ...{
+        config,
+        operations,
+        hub,
+        broker,
+        upstreams,
+        places,
+        reporter,
+        phase,
+        counters,
+        closeAll,
+      },
+      api: { ...services, meters, readiness },
     };
   }
 

@@ -48,8 +48,7 @@ export class FrameServer {
       slowConsumers: { queue: () => true },
     });
     const door = createNativeDoor({
-      hub,
-      forget() {},
+      identities: { enter: hub.add, leave: hub.remove },
       receive: (/** @type {any} */ connection, /** @type {Buffer} */ data) => {
         const text = data.toString();
         this.told.push(`text ${text}`);

@@ -20,6 +20,7 @@ import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscript
 import { resultOf, Subscriptions, sinceOf } from '../../src/doors/centrifugo/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { EVERYONE } from '../../src/hub/hub.js';
+import { Identities } from '../../src/operations/identities.js';
 import { JoinReads } from '../../src/operations/join-reads.js';
 import { FORMAT } from '../../src/protocol/format.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
@@ -34,7 +35,7 @@ const FORM = { codec: jsonCodec, framing: FRAMINGS.text };
 /** @param {Record<string, string>} [env] @param {Parameters<typeof build>[0]} [options] */
 function buildConnections(env, options) {
   const built = build({ env, ...options });
-  const { config, hub, counters, operations, scheduler } = built;
+  const { config, hub, counters, operations } = built;
   /** @type {number[]} */
   const charged = [];
   /** Bytes that counted as messages. @type {number[]} */
@@ -49,24 +50,27 @@ function buildConnections(env, options) {
     leave: (/** @type {Connection} */ connection) => hub.remove(connection),
   };
   const revocation = { holds: false };
+  const admitMessage = (
+    /** @type {Connection} */ _,
+    /** @type {number} */ __,
+    /** @type {number} */ bytes,
+  ) => {
+    admitted.push(bytes);
+    return limits.wait;
+  };
+  const charge = (/** @type {Connection} */ _, /** @type {number} */ bytes) =>
+    void charged.push(bytes);
+  const identities = new Identities({
+    hub,
+    lane: operations.lane,
+    entrance,
+    sessions: /** @type {any} */ ({ end() {}, isRevoked: () => revocation.holds }),
+  });
   const services = /** @type {any} */ ({
     config,
     hub,
     counters,
-    operations,
-    scheduler,
-    hooks: null,
-    entrance,
-    sessions: { end() {}, isRevoked: () => revocation.holds },
-    admitMessage(
-      /** @type {Connection} */ _,
-      /** @type {number} */ __,
-      /** @type {number} */ bytes,
-    ) {
-      admitted.push(bytes);
-      return limits.wait;
-    },
-    charge: (/** @type {Connection} */ _, /** @type {number} */ bytes) => void charged.push(bytes),
+    operations: { ...operations, identities, admitMessage, charge },
   });
   const connections = new Connections(services);
   const open = () => {

@@ -15,6 +15,7 @@ import { Subscriptions } from '../../src/doors/centrifugo/subscribe.js';
 import { readMessage } from '../../src/doors/pusher/messages.js';
 import { Subscriptions as PusherSubscriptions } from '../../src/doors/pusher/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
+import { Identities } from '../../src/operations/identities.js';
 import { FORMAT } from '../../src/protocol/format.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { roomOf } from '../../src/protocol/pusher-channels.js';
@@ -47,8 +48,7 @@ function build(env = {}) {
   broker.onPublication = (...args) => parts.hub.broadcast(...args);
   const services = /** @type {any} */ ({
     ...parts,
-    ...{ config, admitMessage, charge, hooks: null, entrance: null, reporter: null },
-    sessions: { end() {}, isRevoked: () => false },
+    ...{ config, reporter: null },
   });
   return { ...parts, services, broker, paid, limits };
 }
@@ -114,7 +114,9 @@ function events(built) {
 
 /** @param {Built} built @param {any} [entrance] */
 function centrifugoDoor({ services, hub }, entrance = null) {
-  Object.assign(services, { entrance });
+  const { lane } = services.operations;
+  const identities = new Identities({ hub, lane, entrance });
+  Object.assign(services, { operations: { ...services.operations, identities } });
   const connections = new Connections(services);
   const rights = new ClientRights(services.config);
   const subscriptions = new Subscriptions(services, connections, rights, new Expiries());

@@ -98,9 +98,7 @@ class Server {
       config,
       hub: /** @type {any} */ (hub),
       door: createNativeDoor({
-        hub: /** @type {any} */ (hub),
-        entrance: authentication,
-        forget() {},
+        identities: authentication,
         receive: (
           /** @type {import('../../src/hub/connection.js').Connection} */ connection,
           /** @type {Buffer} */ text,

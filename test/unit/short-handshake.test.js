@@ -120,7 +120,7 @@ function websocketsOf(compression) {
   return new WebSockets({
     config,
     hub,
-    door: createNativeDoor({ hub, receive() {}, forget() {} }),
+    door: createNativeDoor({ identities: { enter() {}, leave() {} }, receive() {} }),
     heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
     counters: createCounters(),
     turn: new Turn(),

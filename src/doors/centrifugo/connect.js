@@ -42,21 +42,26 @@ export class ConnectCommand {
 
   /** @type {Handler} */
   connect = (connection, client, command) => {
-    const { entrance, operations } = this.services;
+    const { identities, lane } = this.services.operations;
     const { token = '' } = command.request;
     const { handshake } = client;
     if (handshake === null) return;
     const asked = { ...handshake, data: this.#dataOf(client, command) };
-    const credentials =
-      entrance?.identify(token === '' ? null : token, asked, DOOR, this.readClaims) ?? null;
-    operations.lane.after(connection, 'token', 0, credentials, (checked) =>
+    const credentials = identities.identify(
+      token === '' ? null : token,
+      asked,
+      DOOR,
+      this.readClaims,
+    );
+    lane.after(connection, 'token', 0, credentials, (checked) =>
       this.#conclude(connection, client, command, checked),
     );
   };
 
   /** Data for the hook. @param {Client} client @param {Command} command */
   #dataOf({ codec }, { request: { data } }) {
-    if (!this.services.hooks?.has('onConnect') || data === undefined) return undefined;
+    if (!this.services.operations.hookGate?.hooks.has('onConnect') || data === undefined)
+      return undefined;
     if (data.length === 0 || (codec.isBinary && !isPayload(data))) return undefined;
     return JSON.parse(data.toString());
   }
@@ -67,7 +72,7 @@ export class ConnectCommand {
    */
   #conclude(connection, client, command, credentials) {
     if (!connection.isOpen) return credentials?.lease?.release();
-    const { entrance } = this.services;
+    const { identities } = this.services.operations;
     const refused = credentials?.refusal ?? null;
     if (refused !== null && PASSING.has(refused.code)) {
       client.become('refused');
@@ -77,12 +82,12 @@ export class ConnectCommand {
     if (refused !== null) return this.connections.end(connection, refused);
     const { identity = null, lease = null } = credentials ?? {};
     client.identify(identity, lease);
-    if (identity === null && entrance?.isRequired) {
+    if (identity === null && identities.isRequired) {
       this.services.counters.errors.PERMISSION_DENIED++;
       return connection.close(NO_TOKEN);
     }
     this.connections.accepted(connection);
-    const isRevoked = () => identity !== null && this.services.sessions.isRevoked(identity);
+    const isRevoked = () => identity !== null && identities.isRevoked(identity);
     // A revocation does not apply to clients that connected after it.
     const wasRevoked = isRevoked();
     // Before the reply, no broadcasts and no requests of the backend for the user reach the client.
@@ -95,11 +100,9 @@ export class ConnectCommand {
 
   /** @param {Connection} connection @param {Credentials|null} credentials */
   #enter(connection, credentials) {
-    const { hub, entrance } = this.services;
     // Not earlier: after a refused `connect` the connection must still time out.
     this.connections.admitted(connection);
-    if (entrance === null) hub.add(connection);
-    else entrance.enter(connection, credentials, () => {});
+    this.services.operations.identities.enter(connection, credentials, () => {});
   }
 
   /**

@@ -109,14 +109,10 @@ export class Connections {
 
   /** @param {Connection} connection whose socket is closed */
   closed(connection) {
-    const { hub, entrance, sessions, operations, counters } = this.services;
+    const { operations, counters } = this.services;
     const client = this.#clients.get(connection);
     if (client?.state === 'connected') counters.doors.centrifugo--;
-    if (entrance === null) {
-      sessions.end(connection);
-      hub.remove(connection);
-    } else entrance.leave(connection);
-    operations.lane.forget(connection);
+    operations.identities.leave(connection);
     this.admitted(connection);
     this.#clients.delete(connection);
     if (client === undefined) return;
@@ -217,7 +213,8 @@ export class Connections {
   #admitLong(connection, { state }, bytes) {
     if (state !== 'new') return this.#admitMessage(connection, bytes);
     const more = bytes - MAX_UNCOUNTED_BYTES;
-    if (this.services.admitMessage(connection, performance.now(), more) === 0) return true;
+    if (this.services.operations.admitMessage(connection, performance.now(), more) === 0)
+      return true;
     this.#closeAsTooMany(connection);
     return false;
   }
@@ -278,9 +275,9 @@ export class Connections {
    * @returns {boolean} false: refused
    */
   #admitMessage(connection, bytes, id = 0) {
-    const { admitMessage, operations } = this.services;
+    const { admitMessage, replies } = this.services.operations;
     const wait = admitMessage(connection, performance.now(), bytes);
-    if (wait !== 0) operations.replies.overRate(connection, id || undefined, wait);
+    if (wait !== 0) replies.overRate(connection, id || undefined, wait);
     return wait === 0;
   }
 

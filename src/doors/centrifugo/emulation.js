@@ -70,7 +70,7 @@ export class Emulation {
   #sending = new Crowd();
   maxRequests = MAX_REQUESTS;
 
-  /** @param {Pick<DoorServices, 'config'|'fleet'|'counters'>} services */
+  /** @param {Pick<DoorServices, 'config'|'counters'> & Pick<DoorServices['api'], 'fleet'>} services */
   constructor({ config, fleet, counters }) {
     this.fleet = fleet;
     this.counters = counters;

@@ -31,7 +31,7 @@ const PROTOBUF = 'centrifuge-protobuf';
 /** @type {CreateDoor} */
 export function createDoor(services) {
   const { pathPrefix = '', apiPath = '', apiKeyHashes = [] } = services.config.centrifugo ?? {};
-  const serverApi = apiKeyHashes.length === 0 ? null : new CentrifugoApi(services);
+  const serverApi = apiKeyHashes.length === 0 ? null : new CentrifugoApi(services.api);
   registerFormats();
   const { connections, expiries, expire } = createConnections(services);
   const json = webSocketDoor(connections, jsonCodec, FRAMINGS.text, {
@@ -43,7 +43,7 @@ export function createDoor(services) {
     subprotocol: PROTOBUF,
   });
   const streams = new CentrifugoStreams(services, connections);
-  const emulation = new Emulation(services);
+  const emulation = new Emulation({ ...services, fleet: services.api.fleet });
   const own = (/** @type {string} */ path) =>
     path.startsWith(pathPrefix) ? path.slice(pathPrefix.length) : '';
   const api = new JoinedApis([

@@ -40,7 +40,7 @@ export class PublishCommand {
     if (client.codec.isBinary && !isPayload(data)) throw new DoorError(107, 'data is not JSON');
     const room = roomOf(channel);
     const { session } = connection;
-    this.services.publisher.publishFor(this, connection, id, room, {
+    this.services.operations.publisher.publishFor(this, connection, id, room, {
       source: data,
       start: 0,
       end: data.length,

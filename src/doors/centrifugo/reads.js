@@ -43,7 +43,7 @@ export class ReadCommands {
       isReverse: reverse,
       maxBytes: this.maxBytes,
     };
-    const { historyReader, historyOf } = this.services;
+    const { historyReader, historyOf } = this.services.api;
     this.#read(connection, client, id, {
       ...{ right: 'history', channel, room, hasPart: historyOf(room) !== null },
       read: () => readStream(historyReader, room, query),
@@ -55,7 +55,7 @@ export class ReadCommands {
   presence = (connection, client, { id, request: { channel = '' } }) => {
     const room = roomNamed(channel);
     this.#read(connection, client, id, {
-      ...{ right: 'presence', channel, room, hasPart: this.services.tracker.covers(room) },
+      ...{ right: 'presence', channel, room, hasPart: this.services.hub.tracker.covers(room) },
       read: () => this.services.hub.listUsers(room),
       reply: (/** @type {import('../../hub/user-lists.js').UserList} */ listed) => {
         const { members } = listed.attended();
@@ -69,7 +69,7 @@ export class ReadCommands {
   /** @type {Handler} */
   stats = (connection, client, { id, request: { channel = '' } }) => {
     const room = roomNamed(channel);
-    const { tracker } = this.services;
+    const { tracker } = this.services.hub;
     this.#read(connection, client, id, {
       ...{ right: 'presence', channel, room, hasPart: tracker.covers(room) },
       read: () => tracker.read(room),

@@ -61,7 +61,7 @@ export class RefreshCommands {
   #renew(connection, client, identity) {
     const shown = /** @type {Identity} */ (client.identity);
     client.identify(identity, client.lease);
-    if (!connection.session.isAnonymous) this.services.sessions.renew(connection, identity);
+    this.services.operations.identities.renew(connection, identity);
     this.subscriptions.limit(connection, client, identity.endS);
     if (!identity.hasInfoOf(shown))
       this.services.operations.joins.showUser(connection, whoOf(connection, client));

@@ -16,8 +16,9 @@ export class RpcCommands {
 
   /** @type {Handler} */
   rpc = (connection, client, { id, request }) => {
-    const { hooks, operations } = this.services;
-    if (hooks === null || !hooks.has('onRpc')) throw new DoorError(108);
+    const { operations } = this.services;
+    const hooks = operations.hookGate?.hooks;
+    if (!hooks?.has('onRpc')) throw new DoorError(108);
     const { method = '' } = request;
     const data = this.#dataOf(client, request);
     if (operations.lane.isFull) return operations.lane.refuse(connection, id);
@@ -31,8 +32,9 @@ export class RpcCommands {
 
   /** @type {Handler} */
   send = (connection, client, { request }) => {
-    const { hooks, operations } = this.services;
-    if (hooks === null || !hooks.has('onSend')) return connection.close(DISCONNECTS.NOT_AVAILABLE);
+    const { operations } = this.services;
+    const hooks = operations.hookGate?.hooks;
+    if (!hooks?.has('onSend')) return connection.close(DISCONNECTS.NOT_AVAILABLE);
     const data = this.#dataOf(client, request);
     if (operations.lane.isFull) return operations.lane.refuse(connection, undefined);
     const verdict = hooks.callFor('onSend', connection, [data]);

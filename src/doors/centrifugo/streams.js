@@ -79,7 +79,8 @@ export class CentrifugoStreams {
 
   /** @type {StreamDoor['openStream']} */
   openStream(connection, request, credentials, first) {
-    const { upstreams, fleet } = this.services;
+    const { upstreams } = this.services;
+    const { fleet } = this.services.api;
     const session = upstreams.open((messages) => this.#receive(connection, messages));
     this.#sessions.set(connection, session);
     const upstream = { session, node: fleet.name };

@@ -137,33 +137,16 @@ export class Subscriptions {
    *   clients are told
    */
   check(connection, token, readClaims, kind, act) {
-    const { verifier, sessions, operations } = this.services;
-    if (verifier === null) return act(null, 108);
-    const verified = async () => {
-      try {
-        return { identity: await verifier.verify(token, readClaims), code: '', told: '' };
-      } catch (error) {
-        const { code, told = '' } = /** @type {{code?: unknown, told?: string}} */ (error);
-        if (typeof code !== 'string') throw error;
-        return { identity: null, code, told };
-      }
-    };
-    operations.lane.after(
-      connection,
-      kind,
-      token.length,
-      verified(),
-      ({ identity, code, told }) => {
-        if (!connection.isOpen) return;
-        if (code === 'TOKEN_EXPIRED') return act(null, 109);
-        // Temporary, so that the client tries again.
-        if (code === 'UNAVAILABLE' || code === 'TOKEN_NOT_YET_VALID') return act(null, 100);
-        // It may be revoked by now.
-        if (identity !== null && !sessions.isRevoked(identity)) return act(identity, 0);
-        this.services.counters.errors.INVALID_TOKEN++;
-        act(null, 103, told);
-      },
-    );
+    const { identities } = this.services.operations;
+    identities.verify(connection, token, readClaims, kind, (identity, code, told) => {
+      if (identity !== null) return act(identity, 0);
+      if (code === 'NO_TOKENS') return act(null, 108);
+      if (code === 'TOKEN_EXPIRED') return act(null, 109);
+      // Temporary, so that the client tries again.
+      if (code === 'UNAVAILABLE' || code === 'TOKEN_NOT_YET_VALID') return act(null, 100);
+      this.services.counters.errors.INVALID_TOKEN++;
+      act(null, 103, told);
+    });
   }
 
   /**

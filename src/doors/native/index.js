@@ -29,7 +29,6 @@ import { SessionCommands } from './session.js';
  * @property {{readonly isOn: boolean}} outageNotice
  * @property {import('../../hub/room-users.js').Tracker} tracker
  * @property {import('./auth.js').Authenticator|null} [authenticator] null: no tokens
- * @property {import('./native-door.js').Entrance|null} [entrance] null: neither tokens nor hooks
  * @property {boolean} [hasHooks]
  * @property {OperationParts['admitMessage']} admitMessage
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
@@ -78,12 +77,7 @@ export function createCommands(parts) {
   });
   const receive = dispatcher.receive.bind(dispatcher);
   return {
-    door: createNativeDoor({
-      hub,
-      entrance: parts.entrance,
-      receive,
-      forget: (connection) => lane.forget(connection),
-    }),
+    door: createNativeDoor({ identities: operations.identities, receive }),
     receive,
     refuse: (connection, refusal) => replies.refuse(connection, refusal),
     sweep: () => broadcasts.sweep(),

@@ -10,33 +10,20 @@ import { FORMAT } from '../../protocol/format.js';
 const SUBPROTOCOL = 'fanfare';
 
 /**
- * @typedef {Pick<import('../../auth/authentication.js').Authentication,
- *   'isRequired'|'identify'|'enter'|'leave'>} Entrance
- */
-
-/**
- * @param {object} parts @param {Pick<import('../../hub/hub.js').Hub, 'add'|'remove'>} parts.hub
- * @param {Entrance|null} [parts.entrance] null: neither tokens nor hooks
+ * @param {object} parts
+ * @param {Pick<import('../../operations/identities.js').Identities, 'enter'|'leave'>} parts.identities
  * @param {Door['receive']} parts.receive the dispatcher's own, because a closure would add a frame
  *   to the stack of each message
- * @param {Door['closed']} parts.forget drops the waiting commands
  * @returns {Door}
  */
-export function createNativeDoor({ hub, entrance = null, receive, forget }) {
+export function createNativeDoor({ identities, receive }) {
   return {
     ...NATIVE_TEXTS,
     format: FORMAT.FRAMES,
     subprotocol: SUBPROTOCOL,
     mayDeflate: true,
-    open(connection, _request, credentials) {
-      if (entrance === null) hub.add(connection);
-      else entrance.enter(connection, credentials);
-    },
-    closed(connection) {
-      if (entrance === null) hub.remove(connection);
-      else entrance.leave(connection);
-      forget(connection);
-    },
+    open: (connection, _request, credentials) => identities.enter(connection, credentials),
+    closed: (connection) => identities.leave(connection),
     receive,
     receiveBinary(connection) {
       connection.close(CLOSES.UNSUPPORTED_DATA);

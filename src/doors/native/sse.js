@@ -134,9 +134,6 @@ const NOTHING = Object.freeze({ last: 0, lastSeconds: 0 });
 /** @type {string[]} */
 const NO_POSITIONS = [];
 
-/** @import { Authentication } from '../../auth/authentication.js' */
-/** @typedef {Pick<Authentication, 'enter'|'leave'|'isRequired'>} Entrance */
-
 /**
  * Counts a stream against the rates of its address and user.
  * @callback AdmitStream
@@ -153,10 +150,9 @@ export class EventStreams extends StreamKind {
   /**
    * @param {object} parts @param {import('../../config/settings.js').Config} parts.config
    * @param {import('../../hub/hub.js').Hub} parts.hub
-   * @param {Pick<import('../../operations/index.js').Operations, 'joins'|'replies'>}
+   * @param {Pick<import('../../operations/index.js').Operations, 'identities'|'joins'|'replies'>}
    *   parts.operations
    * @param {import('../../hub/heartbeat.js').Heartbeat} parts.heartbeat
-   * @param {Entrance|null} [parts.entrance] null if no tokens are configured
    * @param {AdmitStream} [parts.admitStream]
    * @param {() => string|undefined} [parts.overRateText] names the limit that refused last
    * @param {import('../../observability/counters.js').Counters} parts.counters
@@ -166,7 +162,6 @@ export class EventStreams extends StreamKind {
     hub,
     operations,
     heartbeat,
-    entrance = null,
     admitStream = () => 0,
     overRateText = () => undefined,
     counters,
@@ -174,7 +169,7 @@ export class EventStreams extends StreamKind {
     super({ config, hub, heartbeat, counters, pageHeaders: PAGE_HEADERS });
     this.joins = operations.joins;
     this.replies = operations.replies;
-    this.entrance = entrance;
+    this.identities = operations.identities;
     this.admitStream = admitStream;
     this.overRateText = overRateText;
     this.counters = counters;
@@ -252,8 +247,7 @@ export class EventStreams extends StreamKind {
     this.counters.eventStreams++;
     stream.hasBegun = true;
     stream.begin(`${streamHead(request.headers)}${COMMENT}retry: ${randomMs(RETRY_MS)}\n\n`);
-    if (this.entrance === null) this.hub.add(connection);
-    else this.entrance.enter(connection, credentials, () => {});
+    this.identities.enter(connection, credentials, () => {});
     if (!connection.isOpen) return;
     try {
       this.#join(stream, names, request);
@@ -268,18 +262,15 @@ export class EventStreams extends StreamKind {
    * @param {Credentials|null} credentials @returns {Refusal|null}
    */
   #refusalOf({ rooms, latest }, names, credentials) {
-    const { entrance } = this;
-    if (entrance !== null) {
-      if (credentials?.refusal) return credentials.refusal;
-      const identity = credentials?.identity ?? null;
-      if (identity === null && entrance.isRequired) return refusal('INVALID_TOKEN', NO_TOKEN);
-      const isAllowed = (/** @type {string} */ room) =>
-        identity === null ||
-        (identity.mayJoin(room) && (latest?.last === 0 || identity.rights.history.has(room)));
-      const denied = rooms.find((room) => !isAllowed(room));
-      if (denied !== undefined)
-        return this.#counted(refusal('PERMISSION_DENIED', rightText(identity, denied)));
-    }
+    if (credentials?.refusal) return credentials.refusal;
+    const identity = credentials?.identity ?? null;
+    if (identity === null && this.identities.isRequired) return refusal('INVALID_TOKEN', NO_TOKEN);
+    const isAllowed = (/** @type {string} */ room) =>
+      identity === null ||
+      (identity.mayJoin(room) && (latest?.last === 0 || identity.rights.history.has(room)));
+    const denied = rooms.find((room) => !isAllowed(room));
+    if (denied !== undefined)
+      return this.#counted(refusal('PERMISSION_DENIED', rightText(identity, denied)));
     if (names.length === 0) return refusal('ROOM_REQUIRED');
     const refused =
       names.length > MAX_STREAM_ROOMS
@@ -361,8 +352,7 @@ export class EventStreams extends StreamKind {
   /** @param {EventStream} stream whose socket is closed */
   remove({ connection, hasBegun }) {
     if (hasBegun) this.counters.eventStreams--;
-    if (this.entrance === null) this.hub.remove(connection);
-    else this.entrance.leave(connection);
+    this.identities.leave(connection);
     this.heartbeat.remove(connection);
   }
 }

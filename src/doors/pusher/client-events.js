@@ -114,7 +114,8 @@ export class ClientEvents {
    */
   #publish(connection, client, room, sent, data, user) {
     const { app } = client;
-    const { publisher, reporter, operations } = this.services;
+    const { reporter, operations } = this.services;
+    const { publisher } = operations;
     let allowed = sent;
     const payload = payloadOf(sent, user);
     publisher.publishFor(

@@ -141,12 +141,11 @@ export class Connections {
 
   /** @param {Connection} connection @param {Client} client @param {Credentials|null} credentials */
   #enter(connection, client, credentials) {
-    const { hub, entrance, counters } = this.services;
+    const { operations, counters } = this.services;
     const { app } = client;
     this.#clients.set(connection, client);
     counters.apps.connections[app.id]++;
-    if (entrance === null) hub.add(connection);
-    else entrance.enter(connection, credentials);
+    operations.identities.enter(connection, credentials);
     if (!connection.isOpen) return;
     if (app.authorizeWithinMs > 0)
       this.#unauthorized.set(connection, performance.now() + app.authorizeWithinMs);
@@ -184,15 +183,11 @@ export class Connections {
   /** @type {Door['closed']} */
   closed(connection) {
     this.refused.delete(connection);
-    const { hub, entrance, sessions, operations, counters, places } = this.services;
+    const { operations, counters, places } = this.services;
     const client = this.#clients.get(connection);
     const after = client && this.#handlers.closing(connection, client);
-    if (entrance === null) {
-      sessions.end(connection);
-      hub.remove(connection);
-    } else entrance.leave(connection);
+    operations.identities.leave(connection);
     after?.();
-    operations.lane.forget(connection);
     this.#unauthorized.delete(connection);
     if (!this.#clients.delete(connection) || client === undefined) return;
     counters.apps.connections[client.app.id]--;
@@ -282,8 +277,9 @@ export class Connections {
 
   /** @param {Connection} connection @param {number} bytes @returns {boolean} false: refused */
   #admitMessage(connection, bytes) {
-    const wait = this.services.admitMessage(connection, performance.now(), bytes);
-    if (wait !== 0) this.services.operations.replies.overRate(connection, undefined, wait);
+    const { admitMessage, replies } = this.services.operations;
+    const wait = admitMessage(connection, performance.now(), bytes);
+    if (wait !== 0) replies.overRate(connection, undefined, wait);
     return wait === 0;
   }
 

@@ -20,9 +20,9 @@ export function createDoor(services) {
   const { tokens, apiKeys, pusher } = services.config;
   const { pathPrefix = '' } = pusher ?? {};
   const hasNatives = tokens !== null || apiKeys.some(({ app }) => app !== null);
-  const api = new PusherApi(services);
+  const api = new PusherApi(services.api);
   const { presenceLine } = services.operations.reads;
-  const presence = new Presence({ ...services, presenceLine });
+  const presence = new Presence({ ...services, tracker: services.hub.tracker, presenceLine });
   const frames = new PusherFrames(hasNatives);
   registerFormat(FORMAT.PUSHER, {
     encode: frames.encode.bind(frames),

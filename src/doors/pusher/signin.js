@@ -7,7 +7,6 @@ import { asciiJson, Identity, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
 import { roomOfUser } from '../../protocol/pusher-channels.js';
 import { checkAuth, userText } from '../../protocol/pusher-signature.js';
-import { refusal } from '../../protocol/refusal.js';
 import { PUSHER_CLOSES } from './closes.js';
 import { signedInText } from './frames.js';
 import { fieldsOf, readObject } from './messages.js';
@@ -18,8 +17,6 @@ const MAX_ROOM_LENGTH = 512;
 /** @type {readonly unknown[]} */
 const NO_IDS = Object.freeze([]);
 
-/** @import { Credentials } from '../../auth/credentials.js' */
-/** @import { Lease } from '../../auth/session.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { App } from '../../config/pusher.js' */
 /** @import { DoorServices } from '../contract.js' */
@@ -56,38 +53,21 @@ export class SignIn {
     if (client.user !== null) return connection.send(text);
     client.signIn(user);
     const identity = Identity.named(sessionUserOf(app, user.id), null);
-    const { userPlaces, operations } = this.services;
-    if (userPlaces.isOff) return this.#enter(connection, client, user, identity, null, text);
-    operations.lane.after(connection, 'token', 0, this.#place(identity), (placed) => {
-      if (!connection.isOpen) placed.lease?.release();
-      else if (placed.refusal !== null) {
-        client.signOut();
-        this.onRefused(connection, placed.refusal);
-      } else this.#enter(connection, client, user, identity, placed.lease, text);
+    this.services.operations.identities.signIn(connection, identity, (refused) => {
+      if (refused === null) return this.#enter(connection, client, user, text);
+      client.signOut();
+      this.onRefused(connection, refused);
     });
   };
 
-  /** @param {Identity} identity @returns {Promise<Credentials>} never rejects */
-  async #place(identity) {
-    try {
-      return await this.services.userPlaces.take(identity);
-    } catch {
-      return { identity: null, lease: null, refusal: refusal('UNAVAILABLE') }; // the primary is gone
-    }
-  }
-
   /**
    * @param {Connection} connection @param {Client} client @param {SignedInUser} user
-   * @param {Identity} identity @param {Lease|null} lease the user's place
    * @param {string} text of the reply
    */
-  #enter(connection, client, user, identity, lease, text) {
-    const { hub, sessions, operations, tracker } = this.services;
-    const { joins, lane, replies } = operations;
+  #enter(connection, client, user, text) {
+    const { hub, operations } = this.services;
+    const { identities, joins, lane, replies } = operations;
     const { app } = client;
-    // A hook may have named another user.
-    sessions.end(connection);
-    sessions.begin(connection, identity, lease);
     const name = roomOfUser(app, user.id);
     const onOnline = () => {
       if (!connection.isOpen) return;
@@ -105,11 +85,11 @@ export class SignIn {
         users.join(connection, user.id, null);
         if (wasHere) return onOnline();
         // Otherwise a leave elsewhere could tell watchers that the user is offline.
-        lane.awaitJoin(connection, tracker.recorded(name).then(onOnline));
+        lane.awaitJoin(connection, hub.tracker.recorded(name).then(onOnline));
       },
       onRefused: (refused) => {
         client.signOut();
-        sessions.end(connection);
+        identities.signOut(connection);
         replies.refuse(connection, refused);
         this.onUnavailable(connection);
       },

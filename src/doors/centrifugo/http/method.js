@@ -6,10 +6,10 @@
 
 /**
  * The parts of a worker that the API uses.
- * @typedef {Pick<DoorServices, 'config'|'publisher'|'fleet'|'tracker'|'historyOf'|'historyReader'
+ * @typedef {Pick<DoorServices['api'], 'config'|'publisher'|'fleet'|'tracker'|'historyOf'|'historyReader'
  *   |'phase'|'log'>} Used
- * @typedef {Used & {meters: DoorServices['meters']}} ApiServices
- * @typedef {Used & {counters: DoorServices['meters']['counters']}} MethodServices
+ * @typedef {Used & {meters: DoorServices['api']['meters']}} ApiServices
+ * @typedef {Used & {counters: DoorServices['api']['meters']['counters']}} MethodServices
  */
 
 /**

@@ -7,7 +7,7 @@ import { Holder } from '../../../transport/http-api/holder.js';
 /** @import { DoorServices } from '../../contract.js' */
 
 /**
- * @typedef {Pick<DoorServices, 'config'|'publisher'|'fleet'|'tracker'|'historyOf'|'historyReader'
+ * @typedef {Pick<DoorServices['api'], 'config'|'publisher'|'fleet'|'tracker'|'historyOf'|'historyReader'
  *   |'phase'|'meters'|'readiness'|'log'>} Used
  * @typedef {Used & {counters: Pick<DoorServices['counters'], 'apps'>}} ApiServices
  */
