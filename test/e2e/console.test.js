@@ -176,6 +176,18 @@ test('actions reach rooms and users on every worker', OPTIONS, async (t) => {
   assert.deepEqual([whom, address, outcome], ['bob', '127.0.0.1', 'done']);
 });
 
+test('an action whose body is not JSON, or too large, is refused', OPTIONS, async () => {
+  const { url } = await start();
+  const send = async (/** @type {string} */ type, /** @type {string} */ body) => {
+    const headers = { ...HEADER, 'Content-Type': type };
+    const path = `${url}/console/api/actions/rooms`;
+    return (await fetch(path, { method: 'POST', headers, body })).status;
+  };
+  assert.equal(await send('application/json', '{}'), 200);
+  assert.equal(await send('text/plain', '{}'), 415);
+  assert.equal(await send('application/json', ' '.repeat(4_194_305)), 413);
+});
+
 test('a name of any length makes a short line of the log', OPTIONS, async () => {
   const { server, url } = await start();
   const long = 'x'.repeat(1_500_000);
