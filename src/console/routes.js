@@ -191,8 +191,12 @@ class Routes {
   /** @param {Request} _request @param {Response} response */
   webhooks = (_request, response) => {
     const { config, courier } = this.parts.server;
-    const { endpoints = null, partitions: lanes = 0 } = courier()?.status ?? {};
-    response.json({ isConfigured: config().webhooks?.hasEndpoints ?? false, endpoints, lanes });
+    const { endpoints = null, partitions = 0 } = courier()?.status ?? {};
+    response.json({
+      isConfigured: config().webhooks?.hasEndpoints ?? false,
+      endpoints,
+      partitions,
+    });
   };
 
   /** @param {Request} request @param {Response} response */

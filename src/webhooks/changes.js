@@ -11,7 +11,7 @@ const RETRY_MS = 500;
 /** @import { QueueHealth } from './queue-health.js' */
 
 export class Changes {
-  /** By key; null: to be removed. @type {Map<string, PendingEvent|null>} */
+  /** Changed events by key; null: to be removed. @type {Map<string, PendingEvent|null>} */
   #events = new Map();
   /** @type {string|null} */
   #upTo = null;

@@ -7,7 +7,7 @@ const CIRCUIT_FAILURES = 20;
 const PROBE_MS = 30_000;
 /** While the endpoint is unavailable, pauses double from here to PROBE_MS. */
 const FIRST_PAUSE_MS = 1000;
-/** Even if an answer asks for less. */
+/** The shortest pause, even if an answer asks for less. */
 const LEAST_PAUSE_MS = 800;
 const JITTER = 0.2;
 const GONE =
@@ -18,11 +18,11 @@ const GONE =
 
 export class EndpointHealth {
   pausedUntilMs = Number.NEGATIVE_INFINITY;
-  /** In a row. */
+  /** Failed requests since the last success. */
   failures = 0;
-  /** Failures that paused the endpoint, since the last success. */
+  /** Those of them that paused the endpoint. */
   pauses = 0;
-  /** Answered 410: nothing is sent until the configuration changes. */
+  /** The endpoint answered 410: nothing is sent until the configuration changes. */
   isGone = false;
   lastError = '';
   /** Unix times in ms; 0: never. */

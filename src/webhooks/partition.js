@@ -32,7 +32,7 @@ const UNKNOWN = 'webhooks: Redis is new, or has lost its data: endpoints get a g
 
 /** @implements {EventPartition} */
 export class Partition {
-  /** By key. @type {Map<string, PendingEvent>} */
+  /** Pending events by key. @type {Map<string, PendingEvent>} */
   #pending = new Map();
   /** Might events be lost even though the partition has no entries? */
   #mayLack = false;
@@ -117,7 +117,7 @@ export class Partition {
       this.forget(pending);
       return;
     }
-    // It was replaced while it was under way. What the endpoint knows is now certain again.
+    // A later event replaced it while it was under way. What the endpoint knows is certain again.
     const later = this.#pending.get(pending.key);
     if (later === undefined) return;
     // The partition was lost and taken again.
@@ -232,7 +232,7 @@ export class Partition {
     const dueMs = this.now() + waitMs;
     const pending = new PendingEvent({ partition: this, endpoint, event, dueMs });
     pending.restore(stored);
-    // Its opposite may be among the unread entries.
+    // The opposite may be among the unread entries.
     if (pending.isNew) pending.postpone(this.now() + endpoint.settings.graceMs);
     if (pending.isCertain && !this.isCertain()) {
       pending.becomeUncertain();
@@ -303,7 +303,7 @@ export class Partition {
   #replace(before, pending) {
     if (before !== undefined) {
       pending.succeed(before);
-      // It waits for the answer to its predecessor, not for its room.
+      // The new event waits for the answer to its predecessor, not for its room.
       if (before.isUnordered && before.endpoint.isSending(before)) pending.leaveOrder();
       before.endpoint.remove(before);
     }

@@ -27,8 +27,8 @@ export function isEvent(event) {
 }
 
 /**
- * In a JSON text, a quote within a string is escaped, so the first `,"payload":` and the last
- * `,"seq":` are the event's own, as in record.lua.
+ * A quote within a JSON string is escaped, so the first `,"payload":` and the last `,"seq":`
+ * are the event's own, as in record.lua.
  * @param {string} body @returns {string} with `text` instead of a message's payload
  */
 function withText(body) {

@@ -16,7 +16,7 @@ const MAX_HEADER_BYTES = 16_384;
 const MAX_ANSWER_BYTES = 65_536;
 /** Answers with 1xx before the answer itself. Receivers and proxies send one or two. */
 const MAX_INTERIM = 8;
-/** On a connection since the last request began, whatever they are. */
+/** Bytes of a connection since its last request began, whatever they are. */
 const MAX_BYTES = 2 * MAX_HEADER_BYTES + MAX_ANSWER_BYTES;
 /** Time for the body of an answer. Then its socket is closed. */
 const ANSWER_TIMEOUT_MS = 1000;
@@ -26,7 +26,7 @@ const MAX_RETRY_AFTER_MS = 3_600_000;
 const STALE = new Set(['ECONNRESET', 'EPIPE']);
 /** The whole endpoint takes no requests now. */
 const THROTTLES = new Set([429, 502, 503, 504]);
-/** From a proxy that got no answer from the receiver. */
+/** Statuses of a proxy that got no answer from the receiver. */
 const UNANSWERED = new Set([502, 504]);
 
 /**
@@ -53,7 +53,7 @@ export class Requester {
   /** @param {import('./addresses.js').AddressGuard} guard */
   constructor(guard) {
     this.guard = guard;
-    // Not the global agents, which may use a proxy (NODE_USE_ENV_PROXY).
+    // The global agents may use a proxy (NODE_USE_ENV_PROXY).
     const options = { keepAlive: true, maxSockets: MAX_SOCKETS, timeout: KEEP_ALIVE_MS };
     this.agents = { 'http:': new HttpAgent(options), 'https:': new HttpsAgent(options) };
   }

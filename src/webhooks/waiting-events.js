@@ -6,11 +6,11 @@ const MAX_STATES = 100_000;
 /** @import { PendingEvent } from './pending-event.js' */
 /** @typedef {Map<string, PendingEvent>} Events */
 
-/** By key, in the order of arrival: a partition that is taken over brings older events. */
+/** Events by key, in the order of arrival: a partition that is taken over brings older ones. */
 export class WaitingEvents {
   states = /** @type {Events} */ (new Map());
   messages = /** @type {Events} */ (new Map());
-  /** Sent before all others. */
+  /** Gap events are sent before all others. */
   gaps = /** @type {Events} */ (new Map());
 
   /** @param {number} maxMessages */

@@ -124,7 +124,7 @@ test('members of a killed worker leave once, the last one vacates the room, and 
   ]);
   const keys = (await redis.cli('--raw', 'KEYS', 'fanfare:webhooks:*')).split('\n').filter(Boolean);
   assert.deepEqual(
-    keys.filter((key) => !/:\{partition-\d+\}:|:sequence$|:\{\*\}:(?:mark|cleared)$/.test(key)),
+    keys.filter((key) => !/:\{lane-\d+\}:|:sequence$|:\{\*\}:(?:mark|cleared)$/.test(key)),
     [],
   );
 });

@@ -16,7 +16,7 @@ const TONES = /** @type {const} */ ({
   failing: 'bad',
   gone: 'bad',
 });
-const LANES = 16;
+const PARTITIONS = 16;
 const COLUMNS = [
   ...['Endpoint', 'State', numeric('Waiting'), numeric('Oldest'), numeric('Delivered')],
   ...[numeric('Dropped'), 'Last error', 'Test'],
@@ -31,7 +31,7 @@ export class WebhooksView extends PolledView {
   fault = 'The endpoints cannot be read';
 
   async read() {
-    const { isConfigured, endpoints, lanes } = await get('/webhooks');
+    const { isConfigured, endpoints, partitions } = await get('/webhooks');
     if (!isConfigured) {
       const text = 'FANFARE_WEBHOOKS names a file of endpoints.';
       return empty('plug', 'No webhooks are configured', text);
@@ -39,7 +39,7 @@ export class WebhooksView extends PolledView {
     if (endpoints === null)
       return empty('alert', 'The courier is starting', 'It sends the webhooks.');
     const rows = endpoints.map((/** @type {Endpoint} */ one) => endpointRow(this.props.app, one));
-    const note = html`<p class="muted">${lanesOf(lanes)}</p>`;
+    const note = html`<p class="muted">${partitionsOf(partitions)}</p>`;
     return [tableCard('Endpoints', COLUMNS, rows), note];
   }
 
@@ -48,12 +48,12 @@ export class WebhooksView extends PolledView {
   }
 }
 
-/** @param {number} lanes */
-function lanesOf(lanes) {
+/** @param {number} partitions */
+function partitionsOf(partitions) {
   const share =
-    lanes === LANES
+    partitions === PARTITIONS
       ? 'This server sends all events.'
-      : `This server sends the events of ${lanes} of ${LANES} lanes; other servers on the same Redis send the rest.`;
+      : `This server sends the events of ${partitions} of ${PARTITIONS} partitions; other servers on the same Redis send the rest.`;
   return `${share} Counts began with the start or the last reload.`;
 }
 

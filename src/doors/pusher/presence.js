@@ -57,7 +57,7 @@ const MAX_READS_PER_SWEEP = 100;
  */
 
 export class Presence {
-  /** By room. @type {Map<string, PresenceChannel>} */
+  /** Channels by room. @type {Map<string, PresenceChannel>} */
   #channels = new Map();
 
   /** @param {PresenceParts} parts */
@@ -118,7 +118,7 @@ class PresenceChannel extends Clientless {
   /** @type {Map<Connection, Pending>} */
   #pending = new Map();
   /**
-   * By user: subscribers whose user is not in the roster yet, or not recorded for this worker.
+   * Subscribers whose user is not in the roster yet, or not recorded for this worker, by user.
    * @type {Map<string, Set<Pending>>}
    */
   #arriving = new Map();
@@ -288,8 +288,8 @@ class PresenceChannel extends Clientless {
   #enter(pending) {
     const { connection, user, last, onJoined } = pending.subscription;
     if (this.#isClosed || !connection.isOpen) return;
-    if (this.#pending.get(connection) !== pending) return; // it has left meanwhile
-    // Its list must have its own user, and the event of that user must not follow.
+    if (this.#pending.get(connection) !== pending) return; // the client has left
+    // The list must have the client's own user, and the event of that user must not follow.
     if (this.#roster.isWaiting(user)) return this.#complete(pending);
     this.parts.hub.join(connection, this.name, {
       since: null,
