@@ -72,11 +72,11 @@ export class BusPort {
     const { rooms, members, occupancy } = bus;
     switch (message.type) {
       case 'subscribe':
-        rooms.subscribe(message.room, link);
+        rooms.hold(link, message.room, true);
         this.#reply(message.request, 0);
         break;
       case 'unsubscribe':
-        rooms.unsubscribe(message.room, link);
+        rooms.drop(link, message.room);
         break;
       case 'read':
         this.#askRead(message);
@@ -88,7 +88,7 @@ export class BusPort {
         this.#reply(message.request, bus.connections);
         break;
       case 'workers':
-        this.#reply(message.request, rooms.subscriberCount);
+        this.#reply(message.request, rooms.holderCount);
         break;
       case 'enter':
         // A copy, because it is kept.

@@ -1,10 +1,9 @@
 // members.js: the users in each room, with their owners: the core of the embedded presence.
 
 import { MAX_LIST_BYTES } from '../presence.js';
+import { Holdings } from './holdings.js';
 
 /** @import { Announcements, EventCounts, PresenceSnapshot } from '../presence.js' */
-
-/** @template O @typedef {{member: Buffer, owners: Set<O>}} Present */
 
 /** @template O */
 export class Members {
@@ -23,41 +22,26 @@ export class Members {
     this.onTransition = onTransition;
     /** @type {EventCounts} */
     this.events = { join: 0, leave: 0, suppressed: 0 };
-    /** Users by room. @type {Map<string, Map<string, Present<O>>>} */
+    /** Members by room and user. @type {Map<string, Map<string, Buffer>>} */
     this.rooms = new Map();
-    /** Which users each owner has, by room. @type {Map<O, Map<string, Set<string>>>} */
-    this.owned = new Map();
+    /** Which users each owner has. @type {Holdings<O, true>} */
+    this.owned = new Holdings();
   }
 
   /** @param {O} owner @param {string} room @param {string} user @param {Buffer} member kept */
   join(owner, room, user, member) {
-    let rooms = this.owned.get(owner);
-    if (rooms === undefined) this.owned.set(owner, (rooms = new Map()));
-    const own = rooms.get(room);
-    if (own === undefined) rooms.set(room, new Set([user]));
-    else own.add(user);
-
+    const isFirst = this.owned.hold(owner, nameOf(room, user), true);
     let users = this.rooms.get(room);
     if (users === undefined) this.rooms.set(room, (users = new Map()));
-    const present = users.get(user);
-    if (present !== undefined) {
-      present.member = member;
-      present.owners.add(owner);
-      return;
-    }
-    users.set(user, { member, owners: new Set([owner]) });
+    users.set(user, member);
+    if (!isFirst) return;
     this.onTransition(room, 'join', user, member, users.size);
     this.#tell(room, 'join', member, users.size);
   }
 
   /** @param {O} owner @param {string} room @param {string} user */
   leave(owner, room, user) {
-    const rooms = this.owned.get(owner);
-    const own = rooms?.get(room);
-    if (rooms === undefined || own === undefined || !own.delete(user)) return;
-    if (own.size === 0) rooms.delete(room);
-    if (rooms.size === 0) this.owned.delete(owner);
-    this.#disown(owner, room, user);
+    if (this.owned.drop(owner, nameOf(room, user))) this.#remove(room, user);
   }
 
   /** Removes all users of an owner. @param {O} owner */
@@ -67,11 +51,11 @@ export class Members {
 
   /** Removes one user at each step. @param {O} owner @returns {Iterator<void> & Iterable<void>} */
   *removal(owner) {
-    const rooms = this.owned.get(owner);
-    if (rooms === undefined) return;
-    this.owned.delete(owner);
-    for (const [room, users] of rooms)
-      for (const user of users) yield this.#disown(owner, room, user);
+    for (const name of this.owned.namesOf(owner)) {
+      const roomAt = name.indexOf(' ') + 1;
+      const userAt = roomAt + Number(name.slice(0, roomAt));
+      yield this.leave(owner, name.slice(roomAt, userAt), name.slice(userAt));
+    }
   }
 
   /** @param {string} room @param {boolean} [isCount] without a list @returns {PresenceSnapshot} */
@@ -80,19 +64,17 @@ export class Members {
     if (users === undefined) return { count: 0, members: [] };
     const { size: count } = users;
     if (isCount || count > this.maxMembers) return { count, members: null };
-    const members = Array.from(users.values(), ({ member }) => member);
+    const members = [...users.values()];
     const bytes = members.reduce((sum, { length }) => sum + length, 0);
     return { count, members: bytes > MAX_LIST_BYTES ? null : members };
   }
 
-  /** @param {O} owner @param {string} room @param {string} user */
-  #disown(owner, room, user) {
-    const users = /** @type {Map<string, Present<O>>} */ (this.rooms.get(room));
-    const present = /** @type {Present<O>} */ (users.get(user));
-    present.owners.delete(owner);
-    if (present.owners.size > 0) return;
-    this.onTransition(room, 'leave', user, present.member, users.size - 1);
-    this.#tell(room, 'leave', present.member, users.size);
+  /** No owner has the user any more. @param {string} room @param {string} user */
+  #remove(room, user) {
+    const users = /** @type {Map<string, Buffer>} */ (this.rooms.get(room));
+    const member = /** @type {Buffer} */ (users.get(user));
+    this.onTransition(room, 'leave', user, member, users.size - 1);
+    this.#tell(room, 'leave', member, users.size);
     users.delete(user);
     if (users.size === 0) this.rooms.delete(room);
   }
@@ -109,4 +91,9 @@ export class Members {
     this.events[event]++;
     this.publish(room, this.announcements[event], member);
   }
+}
+
+/** The length tells where the user begins, whatever the room. @param {string} room @param {string} user */
+function nameOf(room, user) {
+  return `${room.length} ${room}${user}`;
 }

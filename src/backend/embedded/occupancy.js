@@ -2,6 +2,7 @@
 
 import { setImmediate as turn } from 'node:timers/promises';
 import { COUNTED } from '../../config/webhooks.js';
+import { Holdings } from './holdings.js';
 
 /** Rooms that a list visits in one turn. */
 const MAX_VISITS = 2000;
@@ -11,17 +12,17 @@ const MAX_LISTS = 1000;
 /** @import { OccupiedRoom, RoomPage } from '../occupancy.js' */
 
 /**
- * @typedef {object} Counted
- * @property {Map<object, number>} counts by owner
- * @property {boolean} isTold @property {number} told the last sum that the room was told
- * @property {number} atMs when
+ * @typedef {object} Told a room that is told its number of connections
+ * @property {number} sum the last one that it was told @property {number} atMs when
  * @property {NodeJS.Timeout|undefined} timer until it may be told again
  */
 
 /** @template {object} O */
-export class Occupancy {
-  /** By tag. @type {Map<string, Counted>} */
-  #counted = new Map();
+export class RoomOccupancy {
+  /** Numbers of connections, by owner and tag. @type {Holdings<O, number>} */
+  #counts = new Holdings();
+  /** @type {Map<string, Told>} */
+  #told = new Map();
   /** The end of the last list. @type {Promise<unknown>} */
   #lastList = Promise.resolve();
   #lists = 0;
@@ -42,37 +43,30 @@ export class Occupancy {
    * @param {boolean} isTold The room is told the sum when it changes (webhook-reporter.js).
    */
   join(owner, tag, connections, isTold) {
-    let one = this.#counted.get(tag);
-    if (one === undefined) {
-      const atMs = Number.NEGATIVE_INFINITY;
-      one = { counts: new Map(), isTold: false, told: 0, atMs, timer: undefined };
-      this.#counted.set(tag, one);
-      this.onTransition('join', tag);
-    }
-    one.counts.set(owner, connections);
-    if (isTold) one.isTold = true;
-    this.#tell(tag, one);
+    if (this.#counts.hold(owner, tag, connections)) this.onTransition('join', tag);
+    if (isTold && !this.#told.has(tag))
+      this.#told.set(tag, { sum: 0, atMs: Number.NEGATIVE_INFINITY, timer: undefined });
+    this.#tell(tag);
   }
 
   /** @param {O} owner @param {string} tag */
   leave(owner, tag) {
-    const one = this.#counted.get(tag);
-    if (!one?.counts.delete(owner)) return;
-    if (one.counts.size > 0) return this.#tell(tag, one);
-    clearTimeout(one.timer);
-    this.#counted.delete(tag);
+    if (!this.#counts.drop(owner, tag)) return this.#tell(tag);
+    clearTimeout(this.#told.get(tag)?.timer);
+    this.#told.delete(tag);
     this.onTransition('leave', tag);
   }
 
   /** @param {O} owner */
   remove(owner) {
-    for (const tag of this.#counted.keys()) this.leave(owner, tag);
+    for (const tag of this.#counts.namesOf(owner)) this.leave(owner, tag);
   }
 
   /** Of all owners. @param {string} room */
   connectionsIn(room) {
-    const one = this.#counted.get(room);
-    return one === undefined ? 0 : sumOf(one);
+    let sum = 0;
+    for (const connections of this.#counts.of(room)?.values() ?? []) sum += connections;
+    return sum;
   }
 
   /**
@@ -94,7 +88,7 @@ export class Occupancy {
     /** @type {string[]} */
     let names = [];
     let visits = 0;
-    for (const tag of this.#counted.keys()) {
+    for (const tag of this.#counts.names()) {
       if (++visits % MAX_VISITS === 0) await turn();
       // The tag of a user has a quote.
       if (tag <= after || !tag.startsWith(prefix) || tag.includes('"')) continue;
@@ -104,31 +98,24 @@ export class Occupancy {
     return firstOf(names, limit).map((room) => ({ room, connections: this.connectionsIn(room) }));
   }
 
-  /** @param {string} tag @param {Counted} one */
-  #tell(tag, one) {
-    if (!one.isTold) return;
-    const sum = sumOf(one);
-    if (sum === one.told) return;
+  /** @param {string} tag */
+  #tell(tag) {
+    const told = this.#told.get(tag);
+    const sum = told === undefined ? 0 : this.connectionsIn(tag);
+    if (told === undefined || sum === told.sum) return;
     const nowMs = performance.now();
-    const waitMs = one.atMs + COUNTED.pauseMs - nowMs;
-    if (Math.max(sum, one.told) > COUNTED.large && waitMs > 0) {
-      one.timer ??= setTimeout(() => {
-        one.timer = undefined;
-        this.#tell(tag, one);
+    const waitMs = told.atMs + COUNTED.pauseMs - nowMs;
+    if (Math.max(sum, told.sum) > COUNTED.large && waitMs > 0) {
+      told.timer ??= setTimeout(() => {
+        told.timer = undefined;
+        this.#tell(tag);
       }, Math.ceil(waitMs)).unref();
       return;
     }
-    one.told = sum;
-    one.atMs = nowMs;
+    told.sum = sum;
+    told.atMs = nowMs;
     this.onCount(tag, sum);
   }
-}
-
-/** @param {Counted} one */
-function sumOf({ counts }) {
-  let sum = 0;
-  for (const count of counts.values()) sum += count;
-  return sum;
 }
 
 /** @param {string[]} names @param {number} limit */

@@ -11,9 +11,10 @@
 
 import { countPublications, HEAD_BYTES as ITEM_HEAD_BYTES, POSITION_ITEM_BYTES } from '../batch.js';
 import { Histories } from './histories.js';
+import { Holdings } from './holdings.js';
 import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
 import { Members } from './members.js';
-import { Occupancy } from './occupancy.js';
+import { RoomOccupancy } from './occupancy.js';
 import {
   ACCEPTED,
   batchAt,
@@ -28,7 +29,6 @@ import {
   readNumber,
   setPosition,
 } from './relay-wire.js';
-import { Subscriptions } from './subscriptions.js';
 
 /**
  * Reads, and the users of dead workers, wait while a worker has more pending bytes. Above the
@@ -60,8 +60,8 @@ const NO_PRESENCE = {
 export class RelayBus {
   /** @type {Set<WorkerLink>} */
   links = new Set();
-  /** @type {Subscriptions<WorkerLink>} */
-  rooms = new Subscriptions();
+  /** Subscribed rooms. @type {Holdings<WorkerLink, true>} */
+  rooms = new Holdings();
   streams = new Histories();
   keys = new IdempotencyKeys();
   /** null: nothing is recorded for webhooks. @type {EventRecorder|null} */
@@ -92,8 +92,8 @@ export class RelayBus {
       publish: (room, head, member) => this.#event(room, head, member),
       onTransition: (...transition) => this.recorder?.member(...transition),
     });
-    /** The rooms and users with connections on each worker. @type {Occupancy<WorkerLink>} */
-    this.occupancy = new Occupancy({
+    /** The rooms and users with connections on each worker. @type {RoomOccupancy<WorkerLink>} */
+    this.occupancy = new RoomOccupancy({
       onTransition: (event, tag) => this.recorder?.transition(event, tag),
       onCount: (room, connections) => {
         this.#event(room, presence.announcements.count, Buffer.from(String(connections)));
@@ -206,7 +206,8 @@ export class RelayBus {
     if (links === undefined) return;
     const count = readNumber(buffer, start + HEAD_BYTES);
     makePublication(buffer, start + HEAD_BYTES);
-    for (const link of links) if (!link.pass(buffer, start, end)) this.#leaveOut(link, kind, count);
+    for (const link of links.keys())
+      if (!link.pass(buffer, start, end)) this.#leaveOut(link, kind, count);
   }
 
   /**
@@ -235,7 +236,7 @@ export class RelayBus {
     const links = this.rooms.of(room);
     if (links === undefined) return;
     const event = Buffer.concat([head, member]);
-    for (const link of links) link.out().publication(OP.PUBLICATION, room, event);
+    for (const link of links.keys()) link.out().publication(OP.PUBLICATION, room, event);
   }
 
   /** @param {number} change of the connections of all workers */
@@ -272,7 +273,7 @@ export class RelayBus {
   /** Releases what a worker held. @param {WorkerLink} link that has ended */
   leave(link) {
     this.links.delete(link);
-    this.rooms.leave(link);
+    for (const room of this.rooms.namesOf(link)) this.rooms.drop(link, room);
     this.dismiss(link);
     this.occupancy.remove(link);
   }

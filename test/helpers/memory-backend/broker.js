@@ -5,8 +5,8 @@
 
 import { HEAD_BYTES, writePublication } from '../../../src/backend/batch.js';
 import { entriesIn, Histories, publicationsIn } from '../../../src/backend/embedded/histories.js';
+import { Holdings } from '../../../src/backend/embedded/holdings.js';
 import { IdempotencyKeys, isConflict } from '../../../src/backend/embedded/idempotency-keys.js';
-import { Subscriptions } from '../../../src/backend/embedded/subscriptions.js';
 import { BrokerError, conflict, full, keyMissing } from '../../../src/backend/errors.js';
 import { hasKey } from '../../../src/protocol/publication.js';
 
@@ -20,8 +20,8 @@ export class MemoryStore {
   /** @param {import('../../../src/backend/broker.js').HistoryOf} historyOf */
   constructor(historyOf) {
     this.historyOf = historyOf;
-    /** @type {Subscriptions<MemoryBroker>} */
-    this.rooms = new Subscriptions();
+    /** @type {Holdings<MemoryBroker, true>} */
+    this.rooms = new Holdings();
     this.streams = new Histories();
     this.keys = new IdempotencyKeys();
     /** @type {Map<MemoryBroker, number>} */
@@ -76,7 +76,7 @@ export class MemoryStore {
     this.waiting = [];
     this.streams.sweep(performance.now());
     for (const { room, publication, offset, epoch } of waiting) {
-      for (const { events } of this.rooms.of(room) ?? [])
+      for (const { events } of this.rooms.of(room)?.keys() ?? [])
         events?.onPublication(room, publication, offset, epoch);
     }
   }
@@ -102,7 +102,7 @@ export class MemoryBroker {
 
   async close() {
     if (this.state === 'down') return;
-    this.store.rooms.leave(this);
+    for (const room of this.store.rooms.namesOf(this)) this.store.rooms.drop(this, room);
     this.store.connections.delete(this);
     this.store.brokers.delete(this);
     this.#become('down');
@@ -111,12 +111,12 @@ export class MemoryBroker {
   /** @param {string} room */
   async subscribe(room) {
     this.#check();
-    this.store.rooms.subscribe(room, this);
+    this.store.rooms.hold(this, room, true);
   }
 
   /** @param {string} room */
   unsubscribe(room) {
-    this.store.rooms.unsubscribe(room, this);
+    this.store.rooms.drop(this, room);
   }
 
   /**
