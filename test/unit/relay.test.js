@@ -340,12 +340,12 @@ test('a malformed message on a link ends only that link', { timeout: 10_000 }, a
     Buffer.from([0, 0, 0, 2, OP.PUBLISH, 0]),
     control('{"type":"release","key":"10.0.0.1"}'),
     Buffer.from([0, 0, 0, 2, OP.SYNC, 1]),
-    Buffer.from([0, 0, 0, 43, OP.APPEND, 0, 0, 0, 1, 5, ...room, ...Buffer.alloc(32)]),
-    Buffer.from([0, 0, 0, 10, OP.APPEND, 0, 0, 0, 1, 4, ...kept]),
+    Buffer.from([0, 0, 0, 44, OP.APPEND, 0, 0, 0, 1, 0, 5, ...room, ...Buffer.alloc(32)]),
+    Buffer.from([0, 0, 0, 11, OP.APPEND, 0, 0, 0, 1, 0, 4, ...kept]),
     // Two publications are announced, none or one is there, or its length is wrong.
-    Buffer.from([0, 0, 0, 38, OP.APPEND, 0, 0, 0, 2, 4, ...kept, ...Buffer.alloc(28)]),
-    Buffer.from([0, 0, 0, 42, OP.APPEND, 0, 0, 0, 2, 4, ...kept, ...Buffer.alloc(32)]),
-    Buffer.from([0, 0, 0, 42, OP.APPEND, 0, 0, 0, 1, 4, ...kept, ...Buffer.alloc(31), 1]),
+    Buffer.from([0, 0, 0, 39, OP.APPEND, 0, 0, 0, 2, 0, 4, ...kept, ...Buffer.alloc(28)]),
+    Buffer.from([0, 0, 0, 43, OP.APPEND, 0, 0, 0, 2, 0, 4, ...kept, ...Buffer.alloc(32)]),
+    Buffer.from([0, 0, 0, 43, OP.APPEND, 0, 0, 0, 1, 0, 4, ...kept, ...Buffer.alloc(31), 1]),
     control('{'),
     control('null'),
     control('{"type":"toString"}'),
@@ -507,7 +507,7 @@ test('messages are parsed wherever they are cut', () => {
     );
     for (let at = 0; at < bytes.length; at += size)
       reader.read(Buffer.from(bytes.subarray(at, at + size)));
-    assert.deepEqual(seen, ['1:13', '4:100018', '8:33', '9:18', '4:20'], `cut every ${size} bytes`);
+    assert.deepEqual(seen, ['1:13', '4:100019', '8:33', '9:18', '4:21'], `cut every ${size} bytes`);
   }
 });
 

@@ -19,7 +19,7 @@ import {
 export class BusPort {
   /** Of this worker. */
   #connections = 0;
-  /** Since it last asked for them. @type {Position[]} */
+  /** Since the last SYNC. @type {Position[]} */
   #outcomes = [];
   /** The KEY for the next PUBLISH or APPEND; empty if it has none. */
   #key = '';
@@ -44,7 +44,8 @@ export class BusPort {
       case OP.KEY:
         this.#key = readText(buffer, at, end);
         return;
-      case OP.OUTCOMES:
+      case OP.SYNC:
+        // Messages are handled in order, so all earlier ones have been accepted.
         this.link.out().positions(readNumber(buffer, at), this.#outcomes);
         this.#outcomes = [];
         return;

@@ -5,7 +5,7 @@
 
 import { connect } from 'node:net';
 import { BatchReader } from '../batch.js';
-import { deferred } from '../deferred.js';
+import { deferred, within } from '../deferred.js';
 import { BrokerError } from '../errors.js';
 import { RelayRequests } from './relay-requests.js';
 import {
@@ -28,6 +28,7 @@ const REQUEST_TIMEOUT_MS = 5000;
 const WATCH_MS = 1000;
 const AWAY_MS = 1500;
 const CLOSE_TIMEOUT_MS = 1000;
+const NO_VERSION = 0;
 /** Unsent bytes. Above it the primary is not reading, and new requests are refused. */
 const MAX_PENDING_BYTES = 16 * 1024 * 1024;
 
@@ -42,7 +43,8 @@ const MAX_PENDING_BYTES = 16 * 1024 * 1024;
  *   onPublication
  * @property {(message: FromRelay) => void} onControl
  * @property {(isAnswering: boolean) => void} onAnswering the relay stops or resumes answering
- * @property {() => void} onProbe called every WATCH_MS while the relay answers
+ * @property {() => ToRelay & {request: number}} onProbe called every WATCH_MS while the relay
+ *   answers; returns the message to ask with
  * @property {(seconds: number) => void} onRoundTrip called for each probe
  * @property {(lost: BrokerError|null) => void} onFlush called before the messages of a tick leave;
  *   `lost`: they do not, because the link has ended
@@ -57,7 +59,7 @@ export class RelayLink {
   /** @type {LinkListeners['onAnswering']} */
   onAnswering = () => {};
   /** @type {LinkListeners['onProbe']} */
-  onProbe = () => {};
+  onProbe = () => ({ type: 'count', request: 0 });
   /** @type {LinkListeners['onRoundTrip']} */
   onRoundTrip = () => {};
   /** @type {LinkListeners['onFlush']} */
@@ -133,19 +135,13 @@ export class RelayLink {
 
   /** @param {Socket} socket @throws if the relay has another version or does not answer */
   async #compareVersions(socket) {
-    const { promise, reject } = this.#hello;
-    const refuse = () => reject(new Error('the primary does not answer HELLO'));
-    socket.once('close', refuse);
-    const timer = setTimeout(refuse, this.requests.timeoutMs);
-    try {
-      const version = await promise;
-      if (version !== RELAY_VERSION) throw new Error(otherVersion(version));
-    } catch (error) {
-      socket.destroy();
-      throw error;
-    } finally {
-      clearTimeout(timer);
-    }
+    const { promise, resolve } = this.#hello;
+    socket.once('close', () => resolve(NO_VERSION));
+    const version = (await within(promise, this.requests.timeoutMs)) ? await promise : NO_VERSION;
+    if (version === RELAY_VERSION) return;
+    socket.destroy();
+    if (version === NO_VERSION) throw new Error('the primary does not answer HELLO');
+    throw new Error(otherVersion(version));
   }
 
   /** Sends what is collected, then ends the link. Requests under way fail. May be called twice. */
@@ -192,13 +188,10 @@ export class RelayLink {
     return this.writer;
   }
 
-  /**
-   * Sends SYNC or OUTCOMES, whose answer covers all messages before it.
-   * @param {number} op @returns {Promise<Answer>}
-   */
-  request(op) {
+  /** Sends SYNC, whose answer covers all messages before it. @returns {Promise<Answer>} */
+  sync() {
     const { id, promise } = this.requests.add();
-    this.out().number(op, id);
+    this.out().number(OP.SYNC, id);
     return promise;
   }
 
@@ -275,8 +268,7 @@ export class RelayLink {
   #probe() {
     this.#isProbing = true;
     const sentMs = performance.now();
-    this.onProbe();
-    this.request(OP.SYNC)
+    this.ask(this.onProbe(), () => {})
       .then(
         () => this.onRoundTrip((performance.now() - sentMs) / 1000),
         () => {}, // the next probe follows

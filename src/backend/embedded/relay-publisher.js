@@ -1,8 +1,7 @@
 // relay-publisher.js: a worker's publications on the relay's link, and their outcomes.
 //
-// Those of a tick leave in batches of successive publications to one room, then a SYNC, whose
-// answer confirms all of them. Publications with an outcome of their own (a position, a used key)
-// share one answer too.
+// Those of a tick leave in batches of successive publications to one room, then a SYNC. Its answer
+// confirms all of them, and has the outcomes of those that need one (a position, a used key).
 
 import { deferred } from '../deferred.js';
 import { conflict, full } from '../errors.js';
@@ -17,13 +16,13 @@ import { FULL, MAX_OUTCOMES, OP, readPositionOf } from './relay-wire.js';
 export class RelayPublisher {
   /** For everything sent in this tick. @type {Deferred<void>|null} */
   #sync = null;
-  /** Batches whose outcomes are not requested yet. @type {Batch[]} */
+  /** Since the last SYNC: batches whose publications have outcomes. @type {Batch[]} */
   #undecided = [];
 
   /** @param {RelayLink} link opened and closed by its owner */
   constructor(link) {
     this.link = link;
-    link.listen({ onFlush: (lost) => this.#linkOnFlush(lost) });
+    link.listen({ onFlush: (lost) => this.#settle(lost) });
   }
 
   /**
@@ -81,34 +80,33 @@ export class RelayPublisher {
       /** @type {Batch} */ (this.#undecided.at(-1)).outcomes.push(outcome);
     } else {
       this.#undecided.push({ op, outcomes: [outcome] });
-      if (this.#undecided.length === MAX_OUTCOMES) this.#askOutcomes();
+      if (this.#undecided.length === MAX_OUTCOMES) this.#settle(null);
     }
     return outcome.promise;
   }
 
-  #askOutcomes() {
-    const batches = this.#undecided;
-    this.#undecided = [];
-    this.link.request(OP.OUTCOMES).then(
-      ({ body }) => {
-        for (const [i, batch] of batches.entries()) decide(batch, readPositionOf(body, i));
-      },
-      (error) => rejectAll(batches, error),
-    );
-  }
-
-  /** @param {Error|null} lost the link: nothing was written in this tick, so nothing was accepted */
-  #linkOnFlush(lost) {
+  /**
+   * Asks for the outcomes of everything sent since the last SYNC.
+   * @param {Error|null} lost the link: nothing was written in this tick, so nothing was accepted
+   */
+  #settle(lost) {
     const sync = this.#sync;
+    const batches = this.#undecided;
+    if (sync === null && batches.length === 0) return;
     this.#sync = null;
+    this.#undecided = [];
+    const fail = (/** @type {Error} */ error) => {
+      sync?.reject(error);
+      for (const { outcomes } of batches) for (const outcome of outcomes) outcome.reject(error);
+    };
     if (lost !== null) {
-      sync?.reject(lost);
-      rejectAll(this.#undecided, lost);
-      this.#undecided = [];
+      fail(lost);
       return;
     }
-    if (sync !== null) this.link.request(OP.SYNC).then(() => sync.resolve(), sync.reject);
-    if (this.#undecided.length > 0) this.#askOutcomes();
+    this.link.sync().then(({ body }) => {
+      sync?.resolve();
+      for (const [i, batch] of batches.entries()) decide(batch, readPositionOf(body, i));
+    }, fail);
   }
 }
 
@@ -120,9 +118,4 @@ function decide({ op, outcomes }, { epoch, offset }) {
       outcome.reject(full());
     else outcome.resolve(op === OP.APPEND ? { epoch, offset: offset + i } : undefined);
   }
-}
-
-/** @param {readonly Batch[]} batches @param {Error} error */
-function rejectAll(batches, error) {
-  for (const { outcomes } of batches) for (const outcome of outcomes) outcome.reject(error);
 }

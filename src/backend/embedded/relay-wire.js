@@ -9,22 +9,20 @@
 //
 //   worker -> relay                                   relay -> worker
 //   HELLO       u32 RELAY_VERSION, u32 pid            HELLO        u32 RELAY_VERSION
-//   PUBLISH     u32 publications, room with its       PUBLICATION  as PUBLISH or APPEND
-//               length, batch
-//   SYNC        u32 request                           REPLY        u32 request, u8 ok, u32 value
-//               (its reply confirms every PUBLISH before it)
+//   PUBLISH     u32 publications, u16 length of       PUBLICATION  as PUBLISH or APPEND
+//               the room, room, batch
+//   SYNC        u32 request                           POSITIONS    u32 request, outcomes since the last one
+//               (its answer confirms every PUBLISH before it)
 //   CONTROL     JSON: one of CONTROLS                 CONTROL      JSON
-//
-// The length of a room is a u8. If that is 255, a u16 with the length follows.
+//                                                     REPLY        u32 request, u8 ok, u32 value
 //
 // batch.js has the form of a batch, which the relay passes on without reading it. In rooms with
 // history it begins with a position item, where the relay writes the position of the first
 // publication. A KEY makes the PUBLISH or APPEND after it idempotent, which then has exactly one
-// publication. Each APPEND, and each PUBLISH with a KEY, has an outcome:
+// publication. Each APPEND, and each PUBLISH with a KEY, has an outcome: a position.
 //   APPEND      as PUBLISH
 //   KEY         KEY_LENGTH characters, then the
 //               fingerprint of the payload, if it is known
-//   OUTCOMES    u32 request                           POSITIONS    u32 request, a position for each since the last
 //   CONTROL     read                                  PAGE         u32 request, position, u64 first offset,
 //                                                                  u8 flags, publications
 //   CONTROL     who                                   MEMBERS      u32 request, u32 count, u8 listed?,
@@ -66,7 +64,6 @@ export const OP = Object.freeze({
   CONTROL: 8,
   KEY: 9,
   APPEND: 10,
-  OUTCOMES: 11,
   REPLY: 16,
   PUBLICATION: 17,
   POSITIONS: 19,
@@ -105,7 +102,7 @@ const CONTROLS = Object.freeze({
   connections: { connections: isCount },
   count: { request: isCount },
   workers: { request: isCount },
-  held: { held: isCount, asked: isCount },
+  held: { request: isCount, held: isCount, asked: isCount },
   places: { places: isPlaces },
   volunteer: { rules: isRules },
   resign: {},
@@ -143,21 +140,20 @@ const CHECKS = new Map(
 
 /**
  * @typedef {{type: 'subscribe'|'connections-in', request: number, room: string}
+ *   | {type: 'unsubscribe', room: string} | HistoryRead
+ *   | {type: 'enter', room: string, user: string, member: string}
+ *   | {type: 'exit', room: string, user: string} | {type: 'exit-all'}
  *   | {type: 'who', request: number, room: string, isCount: boolean}
  *   | {type: 'occupy', tag: string, connections: number, isTold: boolean}
- *   | {type: 'vacate', tag: string}
- *   | {type: 'unsubscribe', room: string} | {type: 'release', key: string}
+ *   | {type: 'vacate', tag: string} | Occupied | Recorded
+ *   | {type: 'connections', connections: number} | {type: 'count'|'workers', request: number}
  *   | {type: 'acquire', request: number, key: string, cap: number, force: boolean}
- *   | {type: 'enter', room: string, user: string, member: string}
- *   | {type: 'exit', room: string, user: string}
- *   | {type: 'connections', connections: number} | {type: 'count', request: number}
- *   | {type: 'workers', request: number} | {type: 'held', held: number, asked: number}
+ *   | {type: 'release', key: string} | {type: 'name', name: string} | Report
+ *   | {type: 'held', request: number, held: number, asked: number}
  *   | {type: 'places', places: [address: string, places: Places][]}
- *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
- *   | {type: 'name', name: string} | Report
- *   | Occupied | HistoryRead
- *   | Recorded} ToRelay
- * @typedef {{type: 'record', room: string, kind: EventType, mark: string, fields: string, key: string}}
+ *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'}} ToRelay
+ * @typedef {{type: 'record', room: string, kind: EventType, mark: string, fields: string,
+ *   key: string}}
  *   Recorded `key`: as in a KEY, without a fingerprint; empty if there is none
  * @typedef {import('../../config/webhooks.js').EventType} EventType
  * @typedef {{type: 'occupied', request: number} & import('../occupancy.js').RoomPage} Occupied
@@ -184,11 +180,11 @@ export const MAX_OUTCOMES = 10_000;
 const NO_BATCH = -1;
 
 const LENGTH_BYTES = 4;
-/** Instead of a length in one byte: two bytes with the length follow. */
-const LONG_ROOM = 255;
 /** Bounds a batch too, because it ends with its slab. As large as a segment of histories.js. */
 export const SLAB_BYTES = 32 * 1024;
 const COUNT_BYTES = 4;
+/** The count, and the length of the room. */
+const BATCH_HEAD_BYTES = COUNT_BYTES + 2;
 const NOTHING = Buffer.alloc(0);
 const HAS_OLDER = 1;
 const STATE = 2;
@@ -258,7 +254,7 @@ export function readOp(buffer, start) {
   return buffer[start + LENGTH_BYTES];
 }
 
-/** HELLO: version. PUBLISH: count. SYNC, OUTCOMES: request. @param {Buffer} buffer @param {number} at */
+/** HELLO: version. PUBLISH: count. SYNC: request. @param {Buffer} buffer @param {number} at */
 export function readNumber(buffer, at) {
   return buffer.readUInt32BE(at);
 }
@@ -353,49 +349,20 @@ export function readAnswer(buffer, at, end) {
   return { request, ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5), body: NOTHING };
 }
 
-/** @param {Buffer} buffer @param {number} at of the room's length */
-function roomEndAt(buffer, at) {
-  return buffer[at] < LONG_ROOM
-    ? at + 1 + buffer[at]
-    : at + 3 + ((buffer[at + 1] << 8) | buffer[at + 2]);
-}
-
-/** @param {Buffer} buffer @param {number} at of the room's length @param {number} end */
-function readRoom(buffer, at, end) {
-  const roomEnd = roomEndAt(buffer, at);
-  if (!(roomEnd <= end)) throw new MalformedMessage('room longer than its message');
-  return buffer.toString('latin1', at + (buffer[at] < LONG_ROOM ? 1 : 3), roomEnd);
-}
-
-/** With its length. @param {string} room */
-function roomBytes({ length }) {
-  return length < LONG_ROOM ? 1 + length : 3 + length;
-}
-
-/** @param {Buffer} buffer @param {number} at @param {string} room @returns {number} the end */
-function writeRoom(buffer, at, room) {
-  const { length } = room;
-  let start = at + 1;
-  if (length < LONG_ROOM) buffer[at] = length;
-  else {
-    buffer[at] = LONG_ROOM;
-    start = buffer.writeUInt16BE(length, start);
-  }
-  return start + buffer.write(room, start, 'latin1');
-}
-
 /**
  * PUBLISH, APPEND, PUBLICATION.
  * @param {Buffer} buffer @param {number} at @param {number} end @returns {string}
  * @throws {MalformedMessage} if the room is longer than its message
  */
 export function readBatchRoom(buffer, at, end) {
-  return readRoom(buffer, at + COUNT_BYTES, end);
+  const roomEnd = batchAt(buffer, at);
+  if (roomEnd > end) throw new MalformedMessage('room longer than its message');
+  return buffer.toString('latin1', at + BATCH_HEAD_BYTES, roomEnd);
 }
 
 /** @param {Buffer} buffer @param {number} at @returns the start of the batch */
 export function batchAt(buffer, at) {
-  return roomEndAt(buffer, at + COUNT_BYTES);
+  return at + BATCH_HEAD_BYTES + buffer.readUInt16BE(at + COUNT_BYTES);
 }
 
 /** Changes PUBLISH or APPEND to PUBLICATION. @param {Buffer} buffer @param {number} at */
@@ -549,7 +516,7 @@ export class MessageWriter {
       this.at = this.batchEnd = writePublication(slab, this.at, publication);
       return true;
     }
-    const headBytes = COUNT_BYTES + roomBytes(room);
+    const headBytes = BATCH_HEAD_BYTES + room.length;
     let at = this.#open(op, headBytes + (op === OP.APPEND ? POSITION_ITEM_BYTES : 0) + bytes);
     const { slab } = this;
     this.batchAt = at - HEAD_BYTES;
@@ -557,7 +524,9 @@ export class MessageWriter {
     this.batchOp = op;
     this.batchRoom = room;
     slab.writeUInt32BE(1, at);
-    at = writeRoom(slab, at + COUNT_BYTES, room);
+    slab.writeUInt16BE(room.length, at + COUNT_BYTES);
+    at += BATCH_HEAD_BYTES;
+    at += slab.write(room, at, 'latin1');
     if (op === OP.APPEND) at = writePositionHead(slab, at);
     writePublication(slab, at, publication);
     return false;

@@ -65,6 +65,7 @@ export class PlaceHolder {
         break;
       case 'held':
         this.#compare(message);
+        this.link.out().reply(message.request, true, 0);
         break;
       case 'places':
         places.reconcile(this, new Map(message.places));

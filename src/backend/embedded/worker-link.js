@@ -31,7 +31,7 @@ import {
 /**
  * @typedef {object} LinkReceiver
  * @property {(op: number, buffer: Buffer, start: number, end: number) => void} onMessage PUBLISH,
- *   APPEND, KEY or OUTCOMES. The callee may keep and modify only these bytes.
+ *   APPEND, KEY or SYNC. The callee may keep and modify only these bytes.
  * @property {(message: ToRelay) => void} onControl
  * @property {() => void} onDrain the worker has read what was pending
  * @property {() => void} onClose the worker has ended, or its link was closed
@@ -127,10 +127,6 @@ export class WorkerLink {
     const op = readOp(buffer, start);
     const at = start + HEAD_BYTES;
     switch (op) {
-      case OP.SYNC:
-        // Messages are handled in order, so all earlier ones have been accepted.
-        this.out().reply(readNumber(buffer, at), true, 0);
-        return;
       case OP.CONTROL:
         receiver.onControl(readControl(buffer, at, end));
         return;

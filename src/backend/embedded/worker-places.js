@@ -40,7 +40,11 @@ export class WorkerPlaces {
     this.link = link;
     link.listen({
       onControl: (message) => this.#receive(message),
-      onProbe: () => this.#compare(),
+      // Lets the relay compare its count with this one.
+      onProbe: () => {
+        const [held, asked] = [this.#held.total, this.#asked.total];
+        return { type: 'held', request: 0, held, asked };
+      },
     });
   }
 
@@ -133,11 +137,6 @@ export class WorkerPlaces {
       case 'keep':
         this.onKeep(message.key, message.connections);
     }
-  }
-
-  /** Lets the relay compare its count with this one. */
-  #compare() {
-    this.link.tell({ type: 'held', held: this.#held.total, asked: this.#asked.total });
   }
 
   #tellAll() {

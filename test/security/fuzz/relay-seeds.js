@@ -33,21 +33,21 @@ const REQUESTS = {
       w.text(OP.KEY, `${KEY}fingerprint`);
       w.publication(OP.PUBLISH, 'r.1', MESSAGE, true);
     }
-    w.number(OP.OUTCOMES, 2);
+    w.number(OP.SYNC, 2);
   },
   append: (w) => {
     w.control({ type: 'subscribe', request: 1, room: 'h.1' });
     for (let i = 0; i < 2; i++) w.publication(OP.APPEND, 'h.1', MESSAGE);
     w.text(OP.KEY, KEY);
     w.publication(OP.APPEND, 'h.1', MESSAGE, true);
-    w.number(OP.OUTCOMES, 2);
+    w.number(OP.SYNC, 2);
     w.control({ ...READ, isForward: true });
     w.control({ ...READ, before: { epoch: EPOCH, offset: 2 }, maxBytes: 100 });
     w.control({ ...READ, endedEpoch: EPOCH });
   },
   state: (w) => {
     w.publication(OP.APPEND, 's.1', KEYED, true);
-    w.number(OP.OUTCOMES, 2);
+    w.number(OP.SYNC, 2);
     w.control({ ...READ, room: 's.1', since: { epoch: EPOCH, offset: 1 } });
     w.control({ ...READ, room: 's.1', keys: ['k', 'ü'] });
   },
@@ -57,7 +57,7 @@ const REQUESTS = {
     w.control({ type: 'release', key: '10.0.0.1' });
   },
   places: (w) => {
-    w.control({ type: 'held', held: 1, asked: 0 });
+    w.control({ type: 'held', request: 1, held: 1, asked: 0 });
     w.control({ type: 'places', places: [['10.0.0.1', { held: 1, asked: 0 }]] });
   },
   volunteer: (w) => {
