@@ -4,6 +4,7 @@ import pino from 'pino';
 import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
 import { EmbeddedPresence } from '../../src/backend/embedded/presence.js';
 import { RelayLink } from '../../src/backend/embedded/relay-link.js';
+import { OP } from '../../src/backend/embedded/relay-wire.js';
 import { WorkerPlaces } from '../../src/backend/embedded/worker-places.js';
 
 const log = pino({ level: 'silent' });
@@ -40,5 +41,30 @@ export async function openWorker(t, relay, { historyOf, ...options } = {}) {
   const broker = new EmbeddedBroker({ link, roomLingerMs: 0, historyOf });
   await broker.start({ onPublication() {}, onState() {} });
   const { publisher } = broker;
-  return { places, link, broker, publisher, presence: new EmbeddedPresence(link, publisher) };
+  const presence = new EmbeddedPresence(link, publisher);
+  return { places, link, broker, publisher, presence, append: appender(publisher) };
+}
+
+/**
+ * Publishes to rooms with history.
+ * @param {import('../../src/backend/embedded/relay-publisher.js').RelayPublisher} publisher
+ * @returns {(room: string, key: string, publication: Buffer) => Promise<import('../../src/backend/broker.js').Position>}
+ */
+export function appender(publisher) {
+  return (room, key, publication) =>
+    publisher.decide(OP.APPEND, room, key, publication, key !== '');
+}
+
+/** @param {import('../../src/backend/embedded/relay-server.js').RelayServer} relay */
+export function countersOf({ bus, places, droppedLinks }) {
+  let pendingBytes = 0;
+  for (const link of bus.links) pendingBytes += link.pendingBytes;
+  return {
+    workers: bus.links.size,
+    rooms: bus.rooms.size,
+    addresses: places.counts.byKey.size,
+    connections: bus.connections,
+    pendingBytes,
+    droppedLinks,
+  };
 }

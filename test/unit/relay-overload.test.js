@@ -12,7 +12,7 @@ import { RelayLink } from '../../src/backend/embedded/relay-link.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { MessageWriter, OP } from '../../src/backend/embedded/relay-wire.js';
 import { until } from '../harness/server.js';
-import { openMachine, openWorker } from '../helpers/machine.js';
+import { countersOf, openMachine, openWorker } from '../helpers/machine.js';
 
 const log = pino({ level: 'silent' });
 const OPTIONS = { timeout: 20_000 };
@@ -37,10 +37,11 @@ async function forkRelay(t) {
   const script = `
     import pino from 'pino';
     import { RelayServer } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-server.js', import.meta.url).href)};
+    import { countersOf } from ${JSON.stringify(new URL('../helpers/machine.js', import.meta.url).href)};
     const relay = new RelayServer({ log: pino({ level: 'silent' }) });
     await relay.start();
     process.send(relay.path);
-    process.on('message', (message) => (message === 'stats' ? process.send(relay.counters()) : relay.close().then(() => process.exit(0))));
+    process.on('message', (message) => (message === 'stats' ? process.send(countersOf(relay)) : relay.close().then(() => process.exit(0))));
   `;
   const child = fork('-', { execArgv: ['--input-type=module', '--eval', script] });
   const exited = once(child, 'exit');
@@ -78,7 +79,7 @@ async function openLink(t, path, timings) {
  * @param {TestContext} t @param {RelayServer} relay @param {string} room
  */
 async function deafWorker(t, relay, room) {
-  const before = relay.counters().rooms;
+  const before = countersOf(relay).rooms;
   const socket = connect(relay.path);
   t.after(() => socket.destroy());
   await once(socket, 'connect');
@@ -87,7 +88,7 @@ async function deafWorker(t, relay, room) {
   writer.hello(4711);
   writer.control({ type: 'subscribe', request: 1, room });
   writer.writeTo(socket);
-  await until(() => relay.counters().rooms > before);
+  await until(() => countersOf(relay).rooms > before);
   return socket;
 }
 
@@ -131,7 +132,7 @@ test('the users of a dead worker leave as fast as the others read that', OPTIONS
   dying.link.socket?.destroy();
   await until(() => left.length === rooms.length);
   assert.deepEqual(left, rooms);
-  assert.equal(relay.counters().droppedLinks, 0);
+  assert.equal(countersOf(relay).droppedLinks, 0);
 });
 
 test('if the counts of places differ, the relay adopts that of the worker', OPTIONS, async (t) => {
@@ -153,14 +154,14 @@ test('if the counts of places differ, the relay adopts that of the worker', OPTI
   own.release('kept');
   own.release('lost');
   other.release('kept');
-  await until(() => relay.counters().addresses === 0);
+  await until(() => countersOf(relay).addresses === 0);
   // Places asked for and not answered are no difference.
   const before = relay.places.reconciled;
   for (let i = 0; i < 200; i++) {
     await own.acquire(`10.0.1.${i}`, 9, false);
     if (i % 2) own.release(`10.0.1.${i}`);
   }
-  await until(() => relay.counters().addresses === 100);
+  await until(() => countersOf(relay).addresses === 100);
   assert.equal(relay.places.reconciled, before);
 });
 
@@ -225,16 +226,16 @@ test(
     let most = 0;
     for (let i = 0; i < 1000; i++) {
       await publisher.publish('room', Buffer.alloc(10_000));
-      most = Math.max(most, relay.counters().pendingBytes);
+      most = Math.max(most, countersOf(relay).pendingBytes);
     }
     assert.ok(most < 2 * 1024 * 1024, `${most} bytes`);
     const { plain, history } = relay.bus.leftOut;
     assert.ok(plain > 500 && history === 0, `${plain} ${history}`);
-    assert.equal(relay.counters().droppedLinks, 0);
-    assert.equal(relay.counters().workers, 2);
+    assert.equal(countersOf(relay).droppedLinks, 0);
+    assert.equal(countersOf(relay).workers, 2);
     // It reads again, and gets all later publications.
     deaf.resume();
-    await until(() => relay.counters().pendingBytes === 0);
+    await until(() => countersOf(relay).pendingBytes === 0);
     const read = deaf.bytesRead;
     await publisher.publish('room', Buffer.alloc(10_000));
     await until(() => deaf.bytesRead > read + 10_000);
@@ -244,18 +245,18 @@ test(
 
 test('in a room with history, publications left out can still be read', OPTIONS, async (t) => {
   const relay = await startRelay(t, { maxBacklogBytes: 256 * 1024 });
-  const { publisher } = await openWorker(t, relay);
+  const { append } = await openWorker(t, relay);
   const reader = await openWorker(t, relay);
   /** @type {number[]} */
   const offsets = [];
   reader.link.listen({ onPublication: (_room, _one, offset) => offsets.push(offset) });
   await reader.broker.subscribe('kept');
   reader.link.socket?.pause();
-  for (let i = 0; i < 300; i++) await publisher.append('kept', '', Buffer.alloc(10_000));
+  for (let i = 0; i < 300; i++) await append('kept', '', Buffer.alloc(10_000));
   assert.ok(relay.bus.leftOut.history > 100);
   reader.link.socket?.resume();
-  await until(() => relay.counters().pendingBytes === 0);
-  await publisher.append('kept', '', Buffer.alloc(10));
+  await until(() => countersOf(relay).pendingBytes === 0);
+  await append('kept', '', Buffer.alloc(10));
   // A follower finds the gap by the next offset, as after every loss, and reads the missing part.
   await until(() => offsets.at(-1) === 301);
   const gapAt = offsets.findIndex((offset, i) => offset !== i + 1);
@@ -279,12 +280,12 @@ test(
     let isClosed = false;
     deaf.on('close', () => (isClosed = true));
     const writer = new MessageWriter();
-    while (!isClosed && relay.counters().droppedLinks === 0) {
+    while (!isClosed && countersOf(relay).droppedLinks === 0) {
       for (let i = 1; i <= 1000; i++) writer.number(OP.SYNC, i);
       writer.writeTo(deaf);
       await new Promise((resolve) => setImmediate(resolve));
     }
     assert.deepEqual(hung, [4711]);
-    assert.equal(relay.counters().workers, 0);
+    assert.equal(countersOf(relay).workers, 0);
   },
 );

@@ -22,7 +22,7 @@ import {
   RELAY_VERSION,
   SLAB_BYTES,
 } from '../../src/backend/embedded/relay-wire.js';
-import { openMachine, openWorker } from '../helpers/machine.js';
+import { countersOf, openMachine, openWorker } from '../helpers/machine.js';
 
 const log = pino({ level: 'silent' });
 
@@ -60,7 +60,7 @@ async function eventually(condition) {
 
 /** @param {RelayServer} relay */
 function counts(relay) {
-  const { workers, rooms, addresses, connections } = relay.counters();
+  const { workers, rooms, addresses, connections } = countersOf(relay);
   return { workers, rooms, addresses, connections };
 }
 
@@ -115,7 +115,7 @@ test('a temporary folder may have a long name', { timeout: 10_000 }, async (t) =
   });
   const relay = await startRelay(t);
   await openLink(t, relay);
-  await eventually(() => relay.counters().workers === 1);
+  await eventually(() => countersOf(relay).workers === 1);
 });
 
 test('the cap of an address is exact over all workers', { timeout: 10_000 }, async (t) => {
@@ -138,7 +138,7 @@ test('the cap of an address is exact over all workers', { timeout: 10_000 }, asy
   for (const link of [...held, links[0]]) link.release('10.0.0.1');
   links[0].release('10.0.0.2');
   for (const { link } of links) await link.ask({ type: 'count', request: 0 });
-  assert.equal(relay.counters().addresses, 0);
+  assert.equal(countersOf(relay).addresses, 0);
   assert.deepEqual(await links[2].acquire('10.0.0.1', 1, false), {
     admitted: true,
     connections: 1,
@@ -155,7 +155,7 @@ test('the place of a disconnected peer without an address is counted and given b
   assert.deepEqual(await places.acquire('', 1, false), { admitted: false, connections: 1 });
   places.release('');
   await places.link.ask({ type: 'count', request: 0 });
-  assert.equal(relay.counters().addresses, 0);
+  assert.equal(countersOf(relay).addresses, 0);
   assert.deepEqual(errors, []);
 });
 
@@ -186,7 +186,7 @@ test('all places and subscriptions of a crashed worker are released', {
   await once(child, 'message');
   assert.deepEqual(counts(relay), { workers: 2, rooms: 1, addresses: 2, connections: 7 });
   child.kill('SIGKILL');
-  await eventually(() => relay.counters().workers === 1);
+  await eventually(() => countersOf(relay).workers === 1);
   assert.deepEqual(counts(relay), { workers: 1, rooms: 0, addresses: 1, connections: 2 });
   assert.deepEqual(await survivor.acquire('10.0.0.1', 2, false), {
     admitted: true,
@@ -194,17 +194,32 @@ test('all places and subscriptions of a crashed worker are released', {
   });
 });
 
+test('the users of a dead worker leave, whatever the names of their rooms', {
+  timeout: 10_000,
+}, async (t) => {
+  const relay = await startRelay(t);
+  const { presence, publisher, link } = await openWorker(t, relay);
+  for (const room of ['room', '', ' ', '1 2', '2 room'])
+    for (const user of ['ann', '', '1 ann']) presence.join(room, user, Buffer.from('x'));
+  await publisher.confirm();
+  const { members } = relay.bus;
+  assert.equal(members.rooms.size, 5);
+  assert.equal(members.read('1 2', true).count, 3);
+  link.socket?.destroy();
+  await eventually(() => members.rooms.size === 0);
+});
+
 test('the publications of a crashed worker stay in the history', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
-  const { broker, publisher } = await openWorker(t, relay);
+  const { broker, append } = await openWorker(t, relay);
   const script = `
     import { RelayPublisher } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-publisher.js', import.meta.url).href)};
-    import { machineAt } from ${JSON.stringify(new URL('../helpers/machine.js', import.meta.url).href)};
+    import { appender, machineAt } from ${JSON.stringify(new URL('../helpers/machine.js', import.meta.url).href)};
     const { link } = machineAt(process.env.RELAY_PATH);
     await link.open();
-    const publisher = new RelayPublisher(link);
+    const append = appender(new RelayPublisher(link));
     const published = [];
-    for (let i = 1; i <= 50; i++) published.push(publisher.append('kept', \`key \${i}\`, Buffer.from(String(i))));
+    for (let i = 1; i <= 50; i++) published.push(append('kept', \`key \${i}\`, Buffer.from(String(i))));
     process.send((await Promise.all(published)).at(-1));
     setInterval(() => {}, 1000);
   `;
@@ -215,26 +230,26 @@ test('the publications of a crashed worker stay in the history', { timeout: 10_0
   t.after(() => child.kill('SIGKILL'));
   const [last] = await once(child, 'message');
   child.kill('SIGKILL');
-  await eventually(() => relay.counters().workers === 1);
+  await eventually(() => countersOf(relay).workers === 1);
   const { epoch, offset, publications } = await broker.history('kept', { after: 0, limit: 100 });
   assert.deepEqual({ epoch, offset }, last);
   assert.deepEqual(
     publications.map(String),
     Array.from({ length: 50 }, (_, i) => `${i + 1}`),
   );
-  assert.deepEqual(await publisher.append('kept', 'key 7', Buffer.from('again')), {
+  assert.deepEqual(await append('kept', 'key 7', Buffer.from('again')), {
     epoch,
     offset: 7,
   });
-  assert.deepEqual(await publisher.append('kept', '', Buffer.from('51')), { epoch, offset: 51 });
+  assert.deepEqual(await append('kept', '', Buffer.from('51')), { epoch, offset: 51 });
 });
 
 test('a worker that does not read its histories gets no more of them, delays no other worker, and stays connected', {
   timeout: 60_000,
 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
-  const [{ publisher }, reader] = [await openWorker(t, relay), await openWorker(t, relay)];
-  for (let i = 0; i < 4; i++) await publisher.append('kept', '', Buffer.alloc(1024 * 1024, i));
+  const [{ publisher, append }, reader] = [await openWorker(t, relay), await openWorker(t, relay)];
+  for (let i = 0; i < 4; i++) await append('kept', '', Buffer.alloc(1024 * 1024, i));
   const deaf = connect(relay.path);
   t.after(() => deaf.destroy());
   await once(deaf, 'connect');
@@ -244,15 +259,15 @@ test('a worker that does not read its histories gets no more of them, delays no 
   for (let i = 1; i <= asked; i++)
     writer.control({ type: 'read', request: i, room: 'kept', after: 0, limit: 100 });
   writer.writeTo(deaf);
-  await eventually(() => relay.counters().pendingBytes > 1024 * 1024);
+  await eventually(() => countersOf(relay).pendingBytes > 1024 * 1024);
   // All of it would be 200 MB.
   for (let i = 0; i < 20; i++) {
     const { publications } = await reader.broker.history('kept', { after: 0, limit: 1 });
     assert.equal(publications.length, 1);
     await publisher.publish('plain', Buffer.from('x'));
     assert.ok(
-      relay.counters().pendingBytes < 8 * 1024 * 1024,
-      `${relay.counters().pendingBytes} bytes wait`,
+      countersOf(relay).pendingBytes < 8 * 1024 * 1024,
+      `${countersOf(relay).pendingBytes} bytes wait`,
     );
   }
   /** @type {number[]} */
@@ -269,7 +284,7 @@ test('a worker that does not read its histories gets no more of them, delays no 
     answered,
     Array.from({ length: asked }, (_, i) => i + 1),
   );
-  assert.deepEqual([relay.counters().workers, relay.counters().droppedLinks], [3, 0]);
+  assert.deepEqual([countersOf(relay).workers, countersOf(relay).droppedLinks], [3, 0]);
 });
 
 test('reads above the bound of waiting reads are refused and counted', {
@@ -292,8 +307,8 @@ test('reads above the bound of waiting reads are refused and counted', {
 
 test('expired histories are freed without a read', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf: () => ({ size: 10, ttlMs: 200 }) });
-  const { publisher } = await openWorker(t, relay);
-  await publisher.append('kept', '', Buffer.alloc(1000));
+  const { append } = await openWorker(t, relay);
+  await append('kept', '', Buffer.alloc(1000));
   assert.deepEqual([relay.bus.history().publications, relay.bus.history().bytes > 1000], [1, true]);
   await eventually(() => relay.bus.history().bytes === 0);
 });
@@ -302,12 +317,12 @@ test('all publishes of a tick are answered, also if they do not fit into one ans
   timeout: 60_000,
 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
-  const { publisher } = await openWorker(t, relay);
+  const { append } = await openWorker(t, relay);
   /** @type {Promise<import('../../src/backend/broker.js').Position>[]} */
   const published = [];
   const publication = Buffer.from('x');
   for (let i = 0; i < 2 * MAX_OUTCOMES + 5; i++)
-    published.push(publisher.append('kept', String(i).padStart(22), publication));
+    published.push(append('kept', String(i).padStart(22), publication));
   const positions = await Promise.all(published);
   assert.ok(positions.every(({ offset }, i) => offset === i + 1));
 });
@@ -365,7 +380,7 @@ test('a malformed message on a link ends only that link', { timeout: 10_000 }, a
     await once(socket, 'close');
   }
   await good.publisher.publish('room', Buffer.from('x'));
-  assert.equal(relay.counters().droppedLinks, 22);
+  assert.equal(countersOf(relay).droppedLinks, 22);
   assert.equal(relay.bus.history().publications, 0);
 });
 
@@ -410,7 +425,7 @@ test('a link that its owner ends does not call onClose', { timeout: 10_000 }, as
   link.onClose = () => assert.fail('called');
   await link.close();
   await link.close();
-  await eventually(() => relay.counters().workers === 0);
+  await eventually(() => countersOf(relay).workers === 0);
 });
 
 test('a link to no relay fails to open', { timeout: 10_000 }, async () => {

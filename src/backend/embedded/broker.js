@@ -6,7 +6,7 @@ import { hasKey } from '../../protocol/publication.js';
 import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
 import { BrokerError, keyMissing } from '../errors.js';
 import { RelayPublisher } from './relay-publisher.js';
-import { KEY_LENGTH, readPage } from './relay-wire.js';
+import { KEY_LENGTH, OP, readPage } from './relay-wire.js';
 
 /** Delay before a changed number of connections is sent. */
 const REPORT_DELAY_MS = 10;
@@ -18,10 +18,8 @@ export class EmbeddedBroker {
   isClosed = false;
   /** Subscribed or about to be, including lingering ones. @type {Map<string, Promise<void>>} */
   rooms = new Map();
-  /** For `close`: the last one settles after all before it. @type {Promise<void>} */
-  lastPublish = Promise.resolve();
-  /** The same for publications with an outcome of their own. @type {Promise<Position|void>} */
-  lastOutcome = Promise.resolve();
+  /** The last publish settles after all before it. @type {Promise<Position|void>} */
+  last = Promise.resolve();
   /** This worker's connections, until they are sent. @type {number|null} */
   unreported = null;
   /** @type {NodeJS.Timeout|undefined} */
@@ -72,7 +70,7 @@ export class EmbeddedBroker {
     if (this.isClosed) return;
     this.isClosed = true;
     // Failures are reported to the publishers.
-    await Promise.allSettled([this.lastPublish, this.lastOutcome]);
+    await Promise.allSettled([this.last]);
     this.delayedUnsubscribe.clear();
     this.#unsubscribe([...this.rooms.keys()]);
     this.unreported = 0;
@@ -126,13 +124,10 @@ export class EmbeddedBroker {
     if (isState && !hasKey(publication)) return Promise.reject(keyMissing());
     const isKept = rule !== null && (isState || !options?.isTransient);
     if (isKept || key !== '') {
-      this.lastOutcome = isKept
-        ? this.publisher.append(room, key, publication, isState)
-        : this.publisher.publishOnce(room, key, publication);
-      return this.lastOutcome;
-    }
-    this.lastPublish = this.publisher.publish(room, publication);
-    return this.lastPublish;
+      const op = isKept ? OP.APPEND : OP.PUBLISH;
+      this.last = this.publisher.decide(op, room, key, publication, isState || key !== '');
+    } else this.last = this.publisher.publish(room, publication);
+    return this.last;
   }
 
   flush() {

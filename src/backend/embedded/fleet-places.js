@@ -24,6 +24,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { kindOfKey } from '../../protocol/place-keys.js';
 import { Leases } from '../membership.js';
 import { decodeReport, encodeReport, LEASE_MS, SERVER_BYTES } from './place-report.js';
+import { Tally } from './tally.js';
 
 export const TICK_MS = 250;
 /** Each report reaches all servers, so the interval grows with their number. */
@@ -95,8 +96,8 @@ export class FleetPlaces {
   #reported = new Map();
   /** The other servers, and their places. @type {Leases<ReadonlyMap<string, number>>} */
   #servers = new Leases({ max: MAX_KNOWN, onGone: (places) => this.#forget(places) });
-  /** Connections on the other servers, by key. @type {Map<string, number>} */
-  #elsewhere = new Map();
+  /** Connections on the other servers. */
+  #elsewhere = new Tally();
   /** This server's shares of keys with an excess, at the last step. @type {Map<string, number>} */
   #over = new Map();
   #nowMs = 0;
@@ -173,7 +174,7 @@ export class FleetPlaces {
     if (this.#rules === null) return false;
     const kind = kindOfKey(key);
     const { cap, mode } = ruleOf(this.#rules, kind, ownCap);
-    const elsewhere = this.#elsewhere.get(key) ?? 0;
+    const elsewhere = this.#elsewhere.of(key);
     if (mode === 'off' || elsewhere === 0 || held + elsewhere < cap) {
       if (held >= this.#threshold[kind] && this.isAlone) this.counters.decisions.alone++;
       return false;
@@ -200,15 +201,14 @@ export class FleetPlaces {
     }
     this.#servers.endLease(server);
     if (
-      this.#elsewhere.size + places.size > MAX_KNOWN ||
+      this.#elsewhere.byKey.size + places.size > MAX_KNOWN ||
       !this.#servers.renewLease(server, places, leaseMs, this.#nowMs)
     ) {
       this.counters.reports.malformed++;
       return;
     }
     this.counters.reports.received++;
-    for (const [key, held] of places)
-      this.#elsewhere.set(key, (this.#elsewhere.get(key) ?? 0) + held);
+    for (const [key, held] of places) this.#elsewhere.add(key, held);
   }
 
   /** Call it every TICK_MS. @param {number} nowMs on a clock that skips stalls of this process */
@@ -254,11 +254,7 @@ export class FleetPlaces {
 
   /** @param {ReadonlyMap<string, number>} places of a server that is gone, or has reported again */
   #forget(places) {
-    for (const [key, held] of places) {
-      const left = /** @type {number} */ (this.#elsewhere.get(key)) - held;
-      if (left > 0) this.#elsewhere.set(key, left);
-      else this.#elsewhere.delete(key);
-    }
+    for (const [key, held] of places) this.#elsewhere.add(key, -held);
   }
 
   /** @param {FleetRules} rules */
@@ -266,7 +262,7 @@ export class FleetPlaces {
     const before = this.#over;
     const excess = { address: 0, user: 0 };
     this.#over = new Map();
-    for (const [key, elsewhere] of this.#elsewhere) {
+    for (const [key, elsewhere] of this.#elsewhere.byKey) {
       const held = this.counts.get(key) ?? 0;
       const kind = kindOfKey(key);
       if (kind === 'app') continue;

@@ -47,30 +47,14 @@ export class RelayPublisher {
   }
 
   /**
-   * Publishes to a room without history, unless the key has been used there.
-   * @param {string} room @param {string} key with its fingerprint
+   * Publishes with an outcome: in a room with history (APPEND), or with a key (PUBLISH).
+   * @param {number} op @param {string} room
+   * @param {string} key with its fingerprint; may be empty for APPEND
    * @param {Buffer} publication copied at once
-   * @returns {Promise<void>}
+   * @param {boolean} isAlone with an outcome of its own, as with a key, or in a room with state
+   * @returns {Promise<any>} resolves with a position for APPEND
    */
-  publishOnce(room, key, publication) {
-    return this.#decided(OP.PUBLISH, room, key, publication, true);
-  }
-
-  /**
-   * @param {string} room @param {string} key with its fingerprint; may be empty
-   * @param {Buffer} publication copied at once
-   * @param {boolean} [isAlone] with an outcome of its own, as in a room with state
-   * @returns {Promise<Position>}
-   */
-  append(room, key, publication, isAlone = false) {
-    return this.#decided(OP.APPEND, room, key, publication, isAlone || key !== '');
-  }
-
-  /**
-   * @param {number} op @param {string} room @param {string} key @param {Buffer} publication
-   * @param {boolean} isAlone @returns {Promise<any>}
-   */
-  #decided(op, room, key, publication, isAlone) {
+  decide(op, room, key, publication, isAlone) {
     const refusal = this.link.refusal();
     if (refusal !== null) return Promise.reject(refusal);
     const outcome = deferred();
@@ -105,13 +89,13 @@ export class RelayPublisher {
     }
     this.link.sync().then(({ body }) => {
       sync?.resolve();
-      for (const [i, batch] of batches.entries()) decide(batch, readPositionOf(body, i));
+      for (const [i, batch] of batches.entries()) settleBatch(batch, readPositionOf(body, i));
     }, fail);
   }
 }
 
 /** @param {Batch} batch @param {Position} position of the first; offset 0: a conflict */
-function decide({ op, outcomes }, { epoch, offset }) {
+function settleBatch({ op, outcomes }, { epoch, offset }) {
   for (const [i, outcome] of outcomes.entries()) {
     if (offset === 0) outcome.reject(conflict());
     else if (op === OP.APPEND && epoch === FULL.epoch && offset === FULL.offset)

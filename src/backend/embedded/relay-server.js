@@ -126,20 +126,6 @@ export class RelayServer {
     removeSocketFolder(this.path);
   }
 
-  counters() {
-    const { bus, places, droppedLinks } = this;
-    let pendingBytes = 0;
-    for (const link of bus.links) pendingBytes += link.pendingBytes;
-    return {
-      workers: bus.links.size,
-      rooms: bus.rooms.size,
-      addresses: places.counts.byKey.size,
-      connections: bus.connections,
-      pendingBytes,
-      droppedLinks,
-    };
-  }
-
   /** @param {WorkerLink} link with something to write */
   schedule(link) {
     if (this.#writing.length === 0) setImmediate(this.flush);

@@ -26,6 +26,7 @@ import { Keys } from '../../../src/backend/redis/keys.js';
 import { Connection } from '../../../src/hub/connection.js';
 import { ANNOUNCEMENTS } from '../../../src/protocol/publication.js';
 import { FakeTransport } from '../../helpers/fake-transport.js';
+import { countersOf } from '../../helpers/machine.js';
 import { FrameParser, OPCODES } from '../../helpers/raw-frames.js';
 import { FakeSocket } from './fake-socket.js';
 import { from, kindOfMessage, RULE, turns, utf8, worker } from './parts.js';
@@ -211,7 +212,7 @@ export const relay = {
         });
         for (const socket of sockets) socket.destroy();
         await turns();
-        const { workers, rooms, addresses, connections, pendingBytes } = relay.counters();
+        const { workers, rooms, addresses, connections, pendingBytes } = countersOf(relay);
         assert.deepEqual({ workers, rooms, addresses, connections, pendingBytes }, NOTHING_LEFT);
         return outcomes;
       },
