@@ -218,7 +218,7 @@ it('events of a room are read in order, page by page, with numbers without holes
   assert.deepEqual(await queue.read((PARTITION + 1) % PARTITIONS, null, 100), []);
 });
 
-it('a commit stores and removes effects and trims what was folded, in one step', async (partitions) => {
+it('a commit stores and removes pending events and trims what was applied, in one step', async (partitions) => {
   const { queue, record } = partitions;
   await record('room', 3);
   const fence = await take(queue, PARTITION);
@@ -294,7 +294,7 @@ it('a hold and a doubt are known to all couriers, until they end', async ({ queu
   await eventually(async () => (await other.periods()).uncertainMs === 0);
 });
 
-it('5,000 effects of one commit are all loaded', async (partitions) => {
+it('5,000 pending events of one commit are all loaded', async (partitions) => {
   const fence = await take(partitions.queue, PARTITION);
   const set = new Map(Array.from({ length: 5000 }, (_, i) => [`field-${i}`, `${i}`]));
   assert.equal(await partitions.queue.commit(PARTITION, fence, { ...NOTHING, set }), true);

@@ -413,7 +413,7 @@ test(
   },
 );
 
-/** Fields of pending effects. @param {import('../harness/redis.js').RedisServer} redis */
+/** Fields of pending events. @param {import('../harness/redis.js').RedisServer} redis */
 async function pendingIn(redis) {
   const keys = (await redis.cli('--raw', 'KEYS', '*:pending')).split('\n').filter(Boolean);
   return (await Promise.all(keys.map((key) => redis.cli('--raw', 'HKEYS', key)))).flatMap((text) =>

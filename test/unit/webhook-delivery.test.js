@@ -57,7 +57,7 @@ test('of the transitions while an endpoint is down, the net effect of each user 
       if (user === 9) queue.record(left('u9')); // a duplicate of what went before
     }
   await advance(10_000);
-  assert.ok(endpoint.waiting.size <= 10, `${endpoint.waiting.size} effects for 10 users`);
+  assert.ok(endpoint.waiting.size <= 10, `${endpoint.waiting.size} events for 10 users`);
   isDown = false;
   await advance(60_000);
   assert.equal(endpoint.waiting.size, 0);

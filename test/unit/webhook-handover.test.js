@@ -141,7 +141,7 @@ test('a courier that was suspended sends nothing from partitions that another on
   const { queue } = first;
   await first.advance(500);
   queue.record(joined('u1'));
-  await first.advance(1000); // folded, and not due yet
+  await first.advance(1000); // applied, and not due yet
   for (const partition of queue.partitions) {
     partition.fence++; // as if another one had taken it
     partition.leaseEnd = Date.now() + LEASE_MS;
@@ -165,7 +165,7 @@ test('while a worker drains, those who left wait for their return, on every serv
   queue.record(joined('back'));
   queue.record(joined('new', 'other'));
   await advance(4500);
-  assert.deepEqual(seen(), ['joined new'], 'who came is not kept back');
+  assert.deepEqual(seen(), ['joined new'], 'who came does not wait');
   await advance(2000);
   assert.deepEqual(seen(), ['joined new', 'left gone']);
   assert.ok(requests[1].atMs >= 23_000, `${requests[1].atMs}`);
@@ -241,7 +241,7 @@ test('a courier that starts during a drain knows of it, and gives stored transit
   assert.deepEqual(second.seen(), []);
 });
 
-test('stored effects of an endpoint that this server does not know stay for a day', async (t) => {
+test('stored events of an endpoint that this server does not know stay for a day', async (t) => {
   const queue = new MemoryQueue();
   const body = (/** @type {number} */ at) =>
     JSON.stringify({ event: { ...joined('u'), seq: 1, epoch: 'e', at }, certain: true });

@@ -372,7 +372,7 @@ test('an endpoint that is down while 10,000 users come and go costs one effect f
     if (step % 6000 === 5999) await advance(20_000, 1000);
   }
   await advance(60_000, 1000);
-  assert.ok(endpoint.waiting.size <= 10_000, `${endpoint.waiting.size} effects`);
+  assert.ok(endpoint.waiting.size <= 10_000, `${endpoint.waiting.size} events`);
   assert.equal(queue.pending, endpoint.waiting.size);
   assert.equal(endpoint.dropped.overflow, 0);
 });
