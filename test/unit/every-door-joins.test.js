@@ -140,9 +140,16 @@ const RULES = [
     name: 'a room with state takes only clients that know keys',
     async run({ at, door, open, roomNamed }) {
       const room = roomNamed('state');
-      const [answer] = await (await open()).join([room]);
-      assert.equal(answer === 'ok', door.without.state === undefined, answer);
-      assert.equal(membersOf(at, room), door.without.state === undefined ? 1 : 0);
+      const isKnown = door.without.state === undefined;
+      const refused = wordsOf(door, 'PERMISSION_DENIED');
+      const client = await open();
+      const counted = await countedBy(at, async () => {
+        const [answer] = await client.join([room]);
+        if (isKnown) assert.equal(answer, 'ok');
+        else assert.ok([refused, 'LimitReached 4100'].includes(answer), answer);
+      });
+      assert.equal(membersOf(at, room), isKnown ? 1 : 0);
+      assert.deepEqual(counted, isKnown ? {} : { 'errors.PERMISSION_DENIED': 1 });
     },
   },
   {
@@ -256,6 +263,23 @@ const RULES = [
         await client.sync();
       });
       assert.ok(paid.bytes >= 8000);
+    },
+  },
+  {
+    name: 'a position in a room without history counts as one that is not enough',
+    needs: ['recover'],
+    none: {
+      [NAMES.SSE]: 'its positions are those of rooms with history',
+      [NAMES.SSE_TOKEN]: 'its positions are those of rooms with history',
+    },
+    async run({ at, open, roomNamed }) {
+      const room = roomNamed('a');
+      const since = new Map([[room, { epoch: 'e', offset: 1 }]]);
+      const client = await open();
+      const counted = await countedBy(at, async () => {
+        assert.deepEqual(await client.join([room], since), ['ok']);
+      });
+      assert.deepEqual(counted, { 'recoveries.insufficient': 1 });
     },
   },
   {
