@@ -85,11 +85,15 @@ export class JoinCommands {
    * @param {(refused: Refusal) => void} onRefused
    */
   #subscribe(connection, name, id, wanted, onRefused) {
-    const { since, last = 0 } = wanted;
+    // Without a spread, which costs 4 us here.
+    const { who, since, last = 0, lastSeconds = 0 } = wanted;
     this.joins.subscribe(connection, name, {
-      ...wanted,
+      who,
+      since,
+      last,
+      lastSeconds,
       mayReadAll: connection.session.mayReadHistory(name),
-      onJoined(joined) {
+      onJoined: (joined) => {
         if (joined === null) connection.send(encodeNotReplayed(name, since !== null, last > 0, id));
         else if (joined.isState) connection.send(encodeJoinedState(name, joined, id));
         else connection.send(encodeJoined(name, joined, id, last > 0));
