@@ -6,7 +6,6 @@
 //
 // A join that is refused ends in one Refusal, which the door puts into its own words.
 
-import { mayEnterRooms } from '../hub/room-limit.js';
 import { isOfApp } from '../protocol/app-names.js';
 import { encodeMember } from '../protocol/encode.js';
 import { numberText, refusal, toClose } from '../protocol/refusal.js';
@@ -327,9 +326,15 @@ export class Joins {
     return refusal('READS_WAIT', undefined, 0);
   }
 
-  /** Checks the room limit; in the mode `observe` only counts. @param {Connection} connection */
+  /**
+   * Checks the room limit. In the mode `observe` a room above it is only counted.
+   * @param {Connection} connection
+   */
   #mayEnterAnother({ roomCount }) {
-    return mayEnterRooms(this.config, this.counters, roomCount);
+    const { maxRoomsPerConnection: max, maxRoomsPerConnectionMode: mode } = this.config;
+    if (roomCount < max || mode === 'off') return true;
+    if (mode === 'observe') this.counters.observed.rooms++;
+    return mode === 'observe';
   }
 
   /** Null: it is answered. @param {Connection} connection @param {string} name */
