@@ -22,17 +22,12 @@ import { SessionCommands } from './session.js';
  * @property {import('../../hub/hub.js').Hub} hub
  * @property {import('../../operations/index.js').Operations} operations
  * @property {{countConnections(): Promise<number>}} broker
- * @property {import('../../operations/publisher.js').Publisher} publisher
  * @property {number} idempotencyMs how long the broker remembers an idempotency key
- * @property {import('../../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {import('../../recovery/history-reader.js').HistoryReader} historyReader
  * @property {{readonly isOn: boolean}} outageNotice
- * @property {import('../../hub/room-users.js').Tracker} tracker
  * @property {import('./auth.js').Authenticator|null} [authenticator] null: no tokens
- * @property {boolean} [hasHooks]
- * @property {OperationParts['admitMessage']} admitMessage
- * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
- *   same for a broadcast that has passed as a message
+ * @property {OperationParts['admitMessage']} admitBroadcast the same for a broadcast that has passed
+ *   as a message
  * @property {import('../../observability/counters.js').Counters} counters
  * @property {{observe(ms: number): void}} messageDuration
  */
@@ -68,7 +63,7 @@ export function createCommands(parts) {
   const dispatcher = new Dispatcher({
     handlers,
     replies,
-    admitMessage: limitsMessages(parts) ? parts.admitMessage : null,
+    admitMessage: limitsMessages(parts) ? operations.admitMessage : null,
     gate,
     lane,
     counters,
@@ -81,7 +76,7 @@ export function createCommands(parts) {
     receive,
     refuse: (connection, refusal) => replies.refuse(connection, refusal),
     sweep: () => broadcasts.sweep(),
-    isSettled: () => parts.publisher.unanswered === 0 && lane.isEmpty,
+    isSettled: () => operations.publisher.unanswered === 0 && lane.isEmpty,
     joins,
     broadcasts,
   };
@@ -89,10 +84,10 @@ export function createCommands(parts) {
 
 /** @param {CommandParts} parts */
 function createHandlers({ operations, ...parts }) {
-  const { config, hub, tracker, historyReader } = parts;
+  const { config, hub, historyReader } = parts;
+  const { tracker } = hub;
   const { maxUnsentBytes } = config;
-  const { replies, reads } = operations;
-  const { publisher } = parts;
+  const { publisher, replies, reads } = operations;
   const session = new SessionCommands({
     config,
     idempotencyMs: parts.idempotencyMs,
@@ -133,8 +128,8 @@ function hasAppTokens({ tokens, pusher }) {
 }
 
 /** Does any rate of messages apply? @param {CommandParts} parts */
-function limitsMessages({ config, hasHooks = false }) {
-  const hasUsers = config.tokens !== null || hasHooks;
+function limitsMessages({ config, operations }) {
+  const hasUsers = config.tokens !== null || operations.hookGate !== null;
   return (
     config.messagesPerMinuteMode !== 'off' ||
     config.messagesPerMinutePerIpMode !== 'off' ||
