@@ -146,10 +146,8 @@ describe('connect', () => {
 
   test('the subprotocol centrifuge-json is selected if it is offered', OPTIONS, async (t) => {
     const { port } = await started(t);
-    const named = new CentrifugoClient(
-      `ws://127.0.0.1:${port}/connection/websocket`,
-      /** @type {any} */ (['centrifuge-json']),
-    );
+    const url = `ws://127.0.0.1:${port}/connection/websocket`;
+    const named = new CentrifugoClient(url, undefined, ['centrifuge-json']);
     t.after(() => named.socket.terminate());
     await once(named.socket, 'open');
     assert.equal(named.socket.protocol, 'centrifuge-json');
