@@ -1,7 +1,7 @@
 // decode-fault.js: says why a text was refused: the cause, the place and the limit. Only refused
 // texts pay for it.
 
-import { lastFault, MAX_JSON_DEPTH, MAX_JSON_KEYS, scan, skipString } from './json-scan.js';
+import { FIELDS, lastFault, MAX_JSON_DEPTH, MAX_JSON_KEYS, scan, skipString } from './json-scan.js';
 
 const QUOTE = 0x22;
 const MAX_SHOWN_NAME = 40;
@@ -54,7 +54,7 @@ function nameAt(b, at) {
  */
 export function isCommand(message, fields) {
   if (fields === null) return lastFault().kind !== 'grammar';
-  return fields.typeStart >= 0 && message[fields.typeStart] === QUOTE;
+  return message[startOf(fields, 'type')] === QUOTE;
 }
 
 /**
@@ -64,9 +64,19 @@ export function isCommand(message, fields) {
  */
 export function commandFault(message, fields = scan(message)) {
   if (fields === null) return `The message is not a JSON object: ${jsonFault(message)}.`;
-  const { typeStart, textStart } = fields;
+  const typeStart = startOf(fields, 'type');
+  const textStart = startOf(fields, 'text');
   if (typeStart < 0) return 'A command needs a "type", such as {"type":"join","room":"lobby"}.';
   if (message[typeStart] !== QUOTE) return 'type: a string, such as "join".';
   if (textStart >= 0 && message[textStart] !== QUOTE) return 'text: a string.';
   return 'id: a string of at most 64 characters, or a whole number up to 2^53.';
+}
+
+/**
+ * @param {NonNullable<ReturnType<typeof scan>>} fields @param {typeof FIELDS[number]} name
+ * @returns {number} -1: it is absent
+ */
+function startOf({ present, starts }, name) {
+  const field = FIELDS.indexOf(name);
+  return (present & (1 << field)) === 0 ? -1 : starts[field];
 }

@@ -23,10 +23,27 @@ export const MAX_PAYLOAD_DEPTH = MAX_JSON_DEPTH - 1;
 export const MAX_LAST = 10_000;
 /** The longest time that a room keeps messages: 7 days. */
 export const MAX_LAST_SECONDS = 604_800;
+// Numbers of FIELDS, written out: V8 makes constants of them.
+const TYPE = 0;
+const ID = 1;
+const ROOM = 2;
+const PAYLOAD = 3;
+const TEXT = 4;
+const PRESENCE = 5;
+const SINCE = 6;
+const LIMIT = 7;
+const AFTER = 8;
+const ECHO = 9;
+const LAST = 10;
+const BEFORE = 11;
+const SINCE_TIME = 12;
+const LAST_SECONDS = 13;
+const IDEMPOTENCY_KEY = 14;
+const KEY = 15;
 const MAX_ID_LENGTH = 64;
 const MAX_KEY_LENGTH = 128;
 const MAX_USER_LENGTH = 128;
-const ROOM = /^[A-Za-z0-9_.:@/-]{1,200}$/;
+const ROOM_NAME = /^[A-Za-z0-9_.:@/-]{1,200}$/;
 const OFFSET = /^\d{1,16}$/;
 const QUOTE = 0x22;
 const COMMA = 0x2c;
@@ -67,49 +84,60 @@ const LOWER_N = 0x6e;
  *   the room's current stream
  */
 
+/** @param {NonNullable<ReturnType<typeof scan>>} fields @param {number} field of FIELDS */
+function has({ present }, field) {
+  return (present & (1 << field)) !== 0;
+}
+
 /** @param {Buffer} message valid UTF-8 @returns {Command|null} null: INVALID_MESSAGE_FORMAT */
 export function decode(message) {
   const f = scan(message);
   if (f === null) return null;
-  if (f.typeStart < 0 || message[f.typeStart] !== QUOTE) return null;
-  if (f.textStart >= 0 && message[f.textStart] !== QUOTE) return null;
-  const id = f.idStart < 0 ? undefined : readValue(message, f.idStart, f.idEnd);
+  if (!has(f, TYPE) || message[f.starts[TYPE]] !== QUOTE) return null;
+  if (has(f, TEXT) && message[f.starts[TEXT]] !== QUOTE) return null;
+  const id = has(f, ID) ? readValue(message, f.starts[ID], f.ends[ID]) : undefined;
   if (!isId(id)) return null;
   return {
-    type: /** @type {string} */ (readValue(message, f.typeStart, f.typeEnd)),
+    type: /** @type {string} */ (readValue(message, f.starts[TYPE], f.ends[TYPE])),
     id,
-    room: f.roomStart < 0 ? undefined : (readValue(message, f.roomStart, f.roomEnd) ?? undefined),
-    since:
-      f.sinceStart < 0 ? undefined : (readValue(message, f.sinceStart, f.sinceEnd) ?? undefined),
-    limit:
-      f.limitStart < 0 ? undefined : (readValue(message, f.limitStart, f.limitEnd) ?? undefined),
-    after:
-      f.afterStart < 0 ? undefined : (readValue(message, f.afterStart, f.afterEnd) ?? undefined),
-    echo: f.echoStart < 0 ? undefined : (readValue(message, f.echoStart, f.echoEnd) ?? undefined),
-    last: f.lastStart < 0 ? undefined : (readValue(message, f.lastStart, f.lastEnd) ?? undefined),
-    lastSeconds:
-      f.lastSecondsStart < 0
-        ? undefined
-        : (readValue(message, f.lastSecondsStart, f.lastSecondsEnd) ?? undefined),
-    before:
-      f.beforeStart < 0 ? undefined : (readValue(message, f.beforeStart, f.beforeEnd) ?? undefined),
-    sinceTime:
-      f.sinceTimeStart < 0
-        ? undefined
-        : (readValue(message, f.sinceTimeStart, f.sinceTimeEnd) ?? undefined),
-    idempotencyKey:
-      f.keyStart < 0 ? undefined : (readValue(message, f.keyStart, f.keyEnd) ?? undefined),
-    key:
-      f.stateKeyStart < 0
-        ? undefined
-        : (readValue(message, f.stateKeyStart, f.stateKeyEnd) ?? undefined),
+    room: has(f, ROOM)
+      ? (readValue(message, f.starts[ROOM], f.ends[ROOM]) ?? undefined)
+      : undefined,
+    since: has(f, SINCE)
+      ? (readValue(message, f.starts[SINCE], f.ends[SINCE]) ?? undefined)
+      : undefined,
+    limit: has(f, LIMIT)
+      ? (readValue(message, f.starts[LIMIT], f.ends[LIMIT]) ?? undefined)
+      : undefined,
+    after: has(f, AFTER)
+      ? (readValue(message, f.starts[AFTER], f.ends[AFTER]) ?? undefined)
+      : undefined,
+    echo: has(f, ECHO)
+      ? (readValue(message, f.starts[ECHO], f.ends[ECHO]) ?? undefined)
+      : undefined,
+    last: has(f, LAST)
+      ? (readValue(message, f.starts[LAST], f.ends[LAST]) ?? undefined)
+      : undefined,
+    lastSeconds: has(f, LAST_SECONDS)
+      ? (readValue(message, f.starts[LAST_SECONDS], f.ends[LAST_SECONDS]) ?? undefined)
+      : undefined,
+    before: has(f, BEFORE)
+      ? (readValue(message, f.starts[BEFORE], f.ends[BEFORE]) ?? undefined)
+      : undefined,
+    sinceTime: has(f, SINCE_TIME)
+      ? (readValue(message, f.starts[SINCE_TIME], f.ends[SINCE_TIME]) ?? undefined)
+      : undefined,
+    idempotencyKey: has(f, IDEMPOTENCY_KEY)
+      ? (readValue(message, f.starts[IDEMPOTENCY_KEY], f.ends[IDEMPOTENCY_KEY]) ?? undefined)
+      : undefined,
+    key: has(f, KEY) ? (readValue(message, f.starts[KEY], f.ends[KEY]) ?? undefined) : undefined,
     source: message,
-    payloadStart: f.payloadStart,
-    payloadEnd: f.payloadEnd,
-    textStart: f.textStart,
-    textEnd: f.textEnd,
-    presenceStart: f.presenceStart,
-    presenceEnd: f.presenceEnd,
+    payloadStart: has(f, PAYLOAD) ? f.starts[PAYLOAD] : -1,
+    payloadEnd: f.ends[PAYLOAD],
+    textStart: has(f, TEXT) ? f.starts[TEXT] : -1,
+    textEnd: f.ends[TEXT],
+    presenceStart: has(f, PRESENCE) ? f.starts[PRESENCE] : -1,
+    presenceEnd: f.ends[PRESENCE],
   };
 }
 
@@ -119,10 +147,10 @@ export function decode(message) {
  * @returns {Command['id']} undefined if there is none before the fault
  */
 export function readId(message, scanned = scan(message)) {
-  const { idStart, idEnd } = scanned ?? foundBeforeFault();
+  const f = scanned ?? foundBeforeFault();
   // A number at the end of the bytes may be cut.
-  const isWhole = idStart >= 0 && idEnd < message.length;
-  const id = isWhole ? readValue(message, idStart, idEnd) : undefined;
+  const isWhole = has(f, ID) && f.ends[ID] < message.length;
+  const id = isWhole ? readValue(message, f.starts[ID], f.ends[ID]) : undefined;
   return isId(id) ? id : undefined;
 }
 
@@ -211,7 +239,7 @@ const NO_POSITION = Object.freeze({ epoch: '', offset: 0, connectionId: '' });
 
 /** @param {unknown} room @returns {room is string} ASCII that is safe in JSON */
 export function isRoom(room) {
-  return typeof room === 'string' && ROOM.test(room);
+  return typeof room === 'string' && ROOM_NAME.test(room);
 }
 
 /**

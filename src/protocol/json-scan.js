@@ -30,45 +30,33 @@ const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
+/** The protocol's top-level fields, by their numbers. */
+export const FIELDS = /** @type {const} */ ([
+  ...['type', 'id', 'room', 'payload', 'text', 'presence', 'since', 'limit', 'after', 'echo'],
+  ...['last', 'before', 'sinceTime', 'lastSeconds', 'idempotencyKey', 'key'],
+]);
+const PAYLOAD = 3;
+const NAMES = FIELDS.map((name) => Uint8Array.from(Buffer.from(name)));
+/** The number of the field whose name may have this shape; -1: no field has. */
+const BY_SHAPE = new Int8Array(64).fill(-1);
+for (const [field, name] of NAMES.entries()) {
+  const shape = shapeOf(name.length, name[0], name[1]);
+  if (BY_SHAPE[shape] >= 0) throw new Error(`${FIELDS[field]}: choose other factors in shapeOf`);
+  BY_SHAPE[shape] = field;
+}
+
 /**
- * The protocol's top-level fields in the message that `scan` read last. An absent field starts at
- * -1. If a name occurs twice, the last one counts, as in JSON.parse. The decoder reads this record
- * before the next scan.
+ * The fields in the message that `scan` read last: a bit for each that is there, and where its
+ * value is. If a name occurs twice, the last one counts, as in JSON.parse. The decoder reads
+ * this record before the next scan.
  */
 const found = {
-  typeStart: -1,
-  typeEnd: -1,
-  idStart: -1,
-  idEnd: -1,
-  roomStart: -1,
-  roomEnd: -1,
-  payloadStart: -1,
-  payloadEnd: -1,
-  textStart: -1,
-  textEnd: -1,
-  presenceStart: -1,
-  presenceEnd: -1,
-  sinceStart: -1,
-  sinceEnd: -1,
-  limitStart: -1,
-  limitEnd: -1,
-  afterStart: -1,
-  afterEnd: -1,
-  echoStart: -1,
-  echoEnd: -1,
-  lastStart: -1,
-  lastEnd: -1,
-  beforeStart: -1,
-  beforeEnd: -1,
-  sinceTimeStart: -1,
-  sinceTimeEnd: -1,
-  lastSecondsStart: -1,
-  lastSecondsEnd: -1,
-  keyStart: -1,
-  keyEnd: -1,
-  stateKeyStart: -1,
-  stateKeyEnd: -1,
+  present: 0,
+  starts: new Int32Array(FIELDS.length),
+  ends: new Int32Array(FIELDS.length),
 };
+/** The end of the key that was read last. */
+let keyEnd = 0;
 let keys = 0;
 /** Is a value being read that the server parses? */
 let isStrict = true;
@@ -84,10 +72,7 @@ const fault = { at: 0, kind: /** @type {FaultKind} */ ('grammar') };
  *   is not one JSON object within the limits
  */
 export function scan(b) {
-  found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = -1;
-  found.sinceStart = found.limitStart = found.presenceStart = found.afterStart = -1;
-  found.echoStart = found.lastStart = found.keyStart = found.stateKeyStart = -1;
-  found.beforeStart = found.sinceTimeStart = found.lastSecondsStart = -1;
+  found.present = 0;
   keys = 0;
   let i = skipSpace(b, 0);
   if (b[i] !== OPEN_BRACE) return refused(i);
@@ -98,13 +83,17 @@ export function scan(b) {
     isStrict = true;
     i = skipKey(b, i);
     if (i < 0) return null;
-    const name = keyName(b, keyStart);
+    const field = fieldAt(b, keyStart, keyEnd);
     // An unknown field is never parsed.
-    isStrict = name !== 'payload' && name !== '';
+    isStrict = field >= 0 && field !== PAYLOAD;
     const start = i;
     i = skipNested(b, i);
     if (i < 0) return null;
-    record(name, start, i);
+    if (field >= 0) {
+      found.present |= 1 << field;
+      found.starts[field] = start;
+      found.ends[field] = i;
+    }
     i = skipSpace(b, i);
     const c = b[i];
     if (c === CLOSE_BRACE) return ended(b, i + 1);
@@ -168,7 +157,6 @@ export function scanMembers(b, at, readMember) {
     isStrict = true;
     i = skipKey(b, i);
     if (i < 0) return -1;
-    const keyEnd = skipString(b, keyStart + 1);
     i = readMember(JSON.parse(b.toString('utf8', keyStart, keyEnd)), i);
     if (i < 0) return -1;
     i = skipSpace(b, i);
@@ -198,158 +186,32 @@ export function skipValue(b, at) {
 }
 
 /**
- * Records a top-level field if the protocol has it.
- * @param {string} name @param {number} start @param {number} end
+ * A number below 64 that differs for all fields.
+ * @param {number} length of a name @param {number} first its first byte @param {number} second
  */
-function record(name, start, end) {
-  switch (name) {
-    case 'type':
-      found.typeStart = start;
-      found.typeEnd = end;
-      break;
-    case 'id':
-      found.idStart = start;
-      found.idEnd = end;
-      break;
-    case 'room':
-      found.roomStart = start;
-      found.roomEnd = end;
-      break;
-    case 'payload':
-      found.payloadStart = start;
-      found.payloadEnd = end;
-      break;
-    case 'text':
-      found.textStart = start;
-      found.textEnd = end;
-      break;
-    case 'presence':
-      found.presenceStart = start;
-      found.presenceEnd = end;
-      break;
-    case 'since':
-      found.sinceStart = start;
-      found.sinceEnd = end;
-      break;
-    case 'limit':
-      found.limitStart = start;
-      found.limitEnd = end;
-      break;
-    case 'after':
-      found.afterStart = start;
-      found.afterEnd = end;
-      break;
-    case 'last':
-      found.lastStart = start;
-      found.lastEnd = end;
-      break;
-    case 'before':
-      found.beforeStart = start;
-      found.beforeEnd = end;
-      break;
-    case 'sinceTime':
-      found.sinceTimeStart = start;
-      found.sinceTimeEnd = end;
-      break;
-    case 'lastSeconds':
-      found.lastSecondsStart = start;
-      found.lastSecondsEnd = end;
-      break;
-    case 'idempotencyKey':
-      found.keyStart = start;
-      found.keyEnd = end;
-      break;
-    case 'key':
-      found.stateKeyStart = start;
-      found.stateKeyEnd = end;
-      break;
-    case 'echo':
-      found.echoStart = start;
-      found.echoEnd = end;
-      break;
-  }
+function shapeOf(length, first, second) {
+  return (length + 2 * first + 9 * second) & 63;
 }
 
 /**
  * @param {Buffer} b @param {number} at the opening quote of a key that has been checked
- * @returns {string} the key if the protocol has it; otherwise any other string
+ * @param {number} end after its closing quote
+ * @returns {number} the field of this name; -1: the protocol has none
  */
-function keyName(b, at) {
+function fieldAt(b, at, end) {
   // Compared byte by byte, because a string made for each key costs more than the whole scan.
-  switch (b[at + 1]) {
-    case 0x74: // t
-      if (b[at + 5] === QUOTE && b[at + 3] !== BACKSLASH) {
-        if (b[at + 2] === 0x79 && b[at + 3] === 0x70 && b[at + 4] === 0x65) return 'type';
-        if (b[at + 2] === 0x65 && b[at + 3] === 0x78 && b[at + 4] === 0x74) return 'text';
-      }
-      break;
-    case 0x72: // r
-      if (b[at + 5] === QUOTE && b[at + 2] === 0x6f && b[at + 3] === 0x6f && b[at + 4] === 0x6d)
-        return 'room';
-      break;
-    case 0x65: // e
-      if (b[at + 5] === QUOTE && b[at + 2] === 0x63 && b[at + 3] === 0x68 && b[at + 4] === 0x6f)
-        return 'echo';
-      break;
-    case 0x6b: // k
-      if (b[at + 4] === QUOTE && b[at + 2] === 0x65 && b[at + 3] === 0x79) return 'key';
-      break;
-    case 0x69: // i
-      if (b[at + 2] === 0x64 && b[at + 3] === QUOTE) return 'id';
-      if (b[at + 15] === QUOTE && b.toString('latin1', at + 1, at + 15) === 'idempotencyKey')
-        return 'idempotencyKey';
-      break;
-    case 0x70: // p
-      if (
-        b[at + 8] === QUOTE &&
-        b[at + 2] === 0x61 &&
-        b[at + 3] === 0x79 &&
-        b[at + 4] === 0x6c &&
-        b[at + 5] === 0x6f &&
-        b[at + 6] === 0x61 &&
-        b[at + 7] === 0x64
-      ) {
-        return 'payload';
-      }
-      if (
-        b[at + 9] === QUOTE &&
-        b[at + 2] === 0x72 &&
-        b.toString('latin1', at + 1, at + 9) === 'presence'
-      )
-        return 'presence';
-      break;
-    case 0x73: // s
-      if (
-        b[at + 6] === QUOTE &&
-        b[at + 2] === 0x69 &&
-        b[at + 3] === 0x6e &&
-        b[at + 4] === 0x63 &&
-        b[at + 5] === 0x65
-      ) {
-        return 'since';
-      }
-      if (b[at + 10] === QUOTE && b.toString('latin1', at + 1, at + 10) === 'sinceTime')
-        return 'sinceTime';
-      break;
-    case 0x62: // b
-      if (b[at + 7] === QUOTE && b.toString('latin1', at + 1, at + 7) === 'before') return 'before';
-      break;
-    case 0x61: // a
-      if (b[at + 6] === QUOTE && b.toString('latin1', at + 1, at + 6) === 'after') return 'after';
-      break;
-    case 0x6c: // l
-      if (b[at + 6] === QUOTE && b.toString('latin1', at + 1, at + 6) === 'limit') return 'limit';
-      if (b[at + 5] === QUOTE && b[at + 2] === 0x61 && b[at + 3] === 0x73 && b[at + 4] === 0x74)
-        return 'last';
-      if (b[at + 12] === QUOTE && b.toString('latin1', at + 1, at + 12) === 'lastSeconds')
-        return 'lastSeconds';
-      break;
+  const length = end - at - 2;
+  const field = BY_SHAPE[shapeOf(length, b[at + 1], b[at + 2])];
+  if (field >= 0 && NAMES[field].length === length) {
+    const name = NAMES[field];
+    let i = length - 1;
+    while (i >= 0 && b[at + 1 + i] === name[i]) i--;
+    if (i < 0) return field;
   }
-  // An unknown key, or an escaped one. Escaped keys are rare, so they may take the slow path.
-  const end = skipString(b, at + 1);
+  // Escaped keys are rare, so they may take the slow path.
   for (let i = at + 1; i < end; i++)
-    if (b[i] === BACKSLASH) return JSON.parse(b.toString('utf8', at, end));
-  return '';
+    if (b[i] === BACKSLASH) return FIELDS.indexOf(JSON.parse(b.toString('utf8', at, end)));
+  return -1;
 }
 
 /** @param {Buffer} b @param {number} at @returns {number} the start of the value */
@@ -361,6 +223,7 @@ function skipKey(b, at) {
     if (++keys > MAX_JSON_KEYS) return fail(at, 'keys');
     if (isForbidden(b, at, end)) return fail(at, 'name');
   }
+  keyEnd = end;
   const colon = skipSpace(b, end);
   return b[colon] === COLON ? skipSpace(b, colon + 1) : fail(colon);
 }
