@@ -21,7 +21,7 @@ import { printableLines } from './observability/printable.js';
 
 /** Commands without a running server, by the first argument. @type {Record<string, Command>} */
 const COMMANDS = {
-  check,
+  check: checkSettings,
   doctor,
   token,
   completion,
@@ -93,7 +93,7 @@ async function completion(args) {
 }
 
 /** Are the settings valid? @param {string[]} args */
-async function check(args) {
+async function checkSettings(args) {
   const { checkCommand } = await import('./cli/check.js');
   print(await checkCommand(args, readSettings));
 }
@@ -110,7 +110,7 @@ async function token(args) {
     return print({ code: EXIT.ok, out: TOKEN_USAGE, err: '' });
   }
   const { settings, faults } = await readSettings();
-  if (!settings) return refuse(faults);
+  if (!settings) return printFaults(faults);
   const { tokenCommand } = await import('./auth/token-command.js');
   const { tokens, pusher, centrifugo } = settings.config;
   print(
@@ -141,7 +141,7 @@ async function primary() {
   let isHungUp = false;
   if (!onTerminal) process.on('SIGHUP', () => (isHungUp = true));
   const { settings, faults, warnings } = await readSettings();
-  if (!settings) return refuse(faults);
+  if (!settings) return printFaults(faults);
   // Before the log opens a pipe: hooks/load.js has the reason.
   const { runPrimary } = await import('./primary/primary.js');
   const log = logFor(settings.config);
@@ -168,7 +168,9 @@ async function worker() {
   const { runWorker } = await import('./worker/process.js');
   // Our primary passes the argument. One of an earlier version does not, but answers at once.
   const isOurs = process.argv[2] === WORKER_ARGUMENT;
-  const timer = isOurs ? undefined : setTimeout(() => refuse([FOREIGN_CLUSTER]), START_WITHIN_MS);
+  const timer = isOurs
+    ? undefined
+    : setTimeout(() => printFaults([FOREIGN_CLUSTER]), START_WITHIN_MS);
   // `runWorker` listens before the next message, which may come in the same read.
   process.on('message', async function processOnMessage(/** @type {Start} */ start) {
     if (start?.type !== 'start') return; // another program's primary has sent it
@@ -199,7 +201,7 @@ async function readHere(texts) {
   const { loadConfig } = await import('./config/config.js');
   const { readFrom } = await import('./config/texts.js');
   const { config, faults } = loadConfig(process.env, readFrom(texts));
-  if (!config) refuse(faults);
+  if (!config) printFaults(faults);
   return config;
 }
 
@@ -281,7 +283,7 @@ function logFor({ logLevel, logFormat, serverId }) {
 }
 
 /** Prints all faults at once. @param {readonly string[]} faults */
-function refuse(faults) {
+function printFaults(faults) {
   process.stderr.write(
     `fanfare cannot start, the configuration is invalid:\n${printableLines(faults.map((fault) => `  ${fault}\n`).join(''))}`,
   );

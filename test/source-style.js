@@ -23,12 +23,12 @@ const SHARED = 5;
 
 const COMMENT = /\/\*\*([\s\S]*?)\*\/|((?:^[ \t]*\/\/.*\n)+)|(?<=\S[ \t]+)\/\/ (.*)$/gm;
 const DEFINITION =
-  /^(?:export )?(?:default )?(?:async )?function\*? (\w+)|^ {2}(?:static )?(?:async )?\*?(?:get |set )?(#?\w+)\((?:[^\n]*\{|)$/gm;
+  /^(?:export )?(?:default )?(?:async )?function\*? (\w+)|^ {2}(?:static )?(?:async )?\*?(?:get |set )?(#?\w+)\((?:[^\n]*|[^\n]*(?:\n {4}[^\n]*)+\n {2}[^\n]*)\) \{\}?$/gm;
 const CLASS = /^(export )?(?:default )?class (\w+)[^\n]*\{\n([\s\S]*?)^\}/gm;
 const FIELD = /^ {2}(#?\w+)(?: = |;)/gm;
 const CONSTRUCTOR = /^ {2}constructor\([\s\S]*?^ {2}\}$/m;
 const ASSIGNED = /\bthis\.(#?\w+) = /g;
-const NO_DEFINITION = new Set(['constructor', 'if', 'for', 'while', 'switch', 'catch', 'super']);
+const NO_DEFINITION = new Set(['constructor']);
 
 /**
  * @typedef {object} Style

@@ -43,7 +43,7 @@ const NATIVE = Object.freeze({ name: 'native', usesTokens: true });
  * Checks a request's token, and asks the hook.
  * @typedef {object} Authenticator
  * @property {(request: IncomingMessage, address: string, door: DoorRules) => Credentials|Promise<Credentials>|null}
- *   check null: there is no token; the promise never rejects
+ *   checkToken null: there is no token; the promise never rejects
  */
 
 /** The places of an admitted request, until its connection is closed. */
@@ -127,11 +127,11 @@ export class Admission {
   admitPeer(address) {
     const mode = this.config.handshakesPerMinutePerIpMode;
     if (address === null || mode === 'off') return null;
-    const waitS = this.handshakeRate.take(address, this.now());
+    const waitS = this.handshakeRate.takeHandshake(address, this.now());
     if (waitS === 0) return null;
     if (mode === 'enforce') {
-      this.refused.add('connections', address);
-      return this.#refuse('handshakes_per_ip', waitS, this.texts.handshakes_per_ip);
+      this.refused.countRefusal('connections', address);
+      return this.#refuseRequest('handshakes_per_ip', waitS, this.texts.handshakes_per_ip);
     }
     this.counters.observed.handshakes_per_ip++;
     return null;
@@ -148,15 +148,15 @@ export class Admission {
    * @returns {Refusal | AdmissionLease | Promise<Refusal | AdmissionLease>} a promise only if
    *   tokens, hooks or the limit of connections per address are on; it never rejects
    */
-  admit(request, door = NATIVE) {
+  admitHandshake(request, door = NATIVE) {
     const { config, counters } = this;
     const overload = config.overloadMode === 'off' ? null : this.overload();
     if (overload !== null) {
-      if (config.overloadMode === 'enforce') return this.#refuse(overload);
+      if (config.overloadMode === 'enforce') return this.#refuseRequest(overload);
       counters.observed[overload]++;
     }
     // The answer does not repeat the value: an error page must not contain text from a stranger.
-    if (!this.#originAllowed(request.headers.origin)) return this.#refuse('origin');
+    if (!this.#originAllowed(request.headers.origin)) return this.#refuseRequest('origin');
     const address = this.#addressOf(request);
     if (config.trustProxy !== '' && this.peerOf(request.socket) === null) {
       const refused = this.admitPeer(address);
@@ -193,10 +193,10 @@ export class Admission {
       // The primary is gone: nothing counts connections, and this worker will exit soon. `observe`
       // must not refuse a request; `enforce` must not admit one that it cannot count.
       if (isObserved) return new AdmissionLease(address, null);
-      return this.#refuse('uncounted');
+      return this.#refuseRequest('uncounted');
     }
-    this.refused.add('connections', address);
-    return this.#refuse('per_ip', undefined, this.texts.per_ip);
+    this.refused.countRefusal('connections', address);
+    return this.#refuseRequest('per_ip', undefined, this.texts.per_ip);
   }
 
   /**
@@ -206,7 +206,7 @@ export class Admission {
    */
   #checkToken(request, door, decision) {
     if (!(decision instanceof AdmissionLease)) return decision;
-    const checked = this.authenticator?.check(request, decision.address, door) ?? null;
+    const checked = this.authenticator?.checkToken(request, decision.address, door) ?? null;
     return checked instanceof Promise
       ? checked.then((credentials) => this.#withCredentials(decision, credentials))
       : this.#withCredentials(decision, checked);
@@ -221,7 +221,10 @@ export class Admission {
     const refused = credentials?.refusal ?? null;
     if (refused !== null && errorOf(refused) === 'UNAVAILABLE') {
       admitted.release();
-      return this.#refuse(refused.code === 'HOOK_FAILED' ? 'hooks' : 'tokens', refused.retryAfterS);
+      return this.#refuseRequest(
+        refused.code === 'HOOK_FAILED' ? 'hooks' : 'tokens',
+        refused.retryAfterS,
+      );
     }
     admitted.credentials = credentials;
     return admitted;
@@ -231,7 +234,7 @@ export class Admission {
    * @param {RefusalCode} code @param {number} [retryS] @param {string} [text] with the limit
    * @returns {Refusal}
    */
-  #refuse(code, retryS, text) {
+  #refuseRequest(code, retryS, text) {
     this.counters.refused[/** @type {Reason} */ (errorOf({ code }))]++;
     return spread(refusal(code, text, retryS), this.random);
   }

@@ -26,10 +26,10 @@ export class HandshakeRate {
    * @param {string} address as limits count it @param {number} nowMs monotonic
    * @returns {number} 0 if a token was taken; otherwise the seconds until there is one
    */
-  take(address, nowMs) {
+  takeHandshake(address, nowMs) {
     const { rate } = this;
     const addresses = this.#addresses;
-    if (!addresses.has(address)) addresses.sweep((one) => rate.isFull(one, nowMs), SWEEP_STEP);
+    if (!addresses.has(address)) addresses.sweep((one) => rate.isRefilled(one, nowMs), SWEEP_STEP);
     const bucket = addresses.of(address);
     if (!rate.has(bucket, nowMs)) return rate.retryAfter(bucket, nowMs);
     rate.take(bucket, nowMs);

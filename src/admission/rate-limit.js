@@ -178,7 +178,7 @@ export class RateLimiter {
     const sharedRefuses = !sharedHas && addressMode === 'enforce';
     const personalRefuses = !personalHas && userMode === 'enforce';
     if (ownRefuses || sharedRefuses || personalRefuses) {
-      this.refused.add('messages', address, user);
+      this.refused.countRefusal('messages', address, user);
       if (this.#refusedTooOften(own, nowMs)) return -1;
       return this.#waitFor(
         ownRefuses ? connectionRate.retryAfter(own, nowMs, ownCost) : 0,
@@ -255,7 +255,7 @@ export class RateLimiter {
       this.#observe('broadcasts_per_ip', this.texts.broadcasts);
       return 0;
     }
-    this.refused.add('messages', address);
+    this.refused.countRefusal('messages', address);
     if (this.#refusedTooOften(allowanceOf(connection), nowMs)) return -1;
     this.exceeded = this.texts.broadcasts;
     return broadcastRate.retryAfter(shared.broadcasts, nowMs, cost);
@@ -322,11 +322,11 @@ export class RateLimiter {
   sweep(nowMs) {
     this.#addresses.sweep((bucket) => {
       const { broadcasts, reads } = bucket;
-      if (broadcasts !== null && !this.broadcastRate.isFull(broadcasts, nowMs)) return false;
-      if (reads !== null && !this.freeReadRate.isFull(reads, nowMs)) return false;
-      return this.addressRate.isFull(bucket, nowMs);
+      if (broadcasts !== null && !this.broadcastRate.isRefilled(broadcasts, nowMs)) return false;
+      if (reads !== null && !this.freeReadRate.isRefilled(reads, nowMs)) return false;
+      return this.addressRate.isRefilled(bucket, nowMs);
     });
-    this.#users.sweep((bucket) => this.userRate.isFull(bucket, nowMs));
+    this.#users.sweep((bucket) => this.userRate.isRefilled(bucket, nowMs));
   }
 
   /** @param {Limited} connection @param {number} nowMs @returns {number} in this minute */

@@ -74,7 +74,7 @@ export class Rate {
   }
 
   /** A full one may be deleted. @param {{fullAt: number}} allowance @param {number} nowMs */
-  isFull(allowance, nowMs) {
+  isRefilled(allowance, nowMs) {
     return allowance.fullAt <= nowMs * this.perMinute;
   }
 }

@@ -75,7 +75,7 @@ export class Refused {
   forgotten = 0;
 
   /** @param {Kind} kind @param {string} address '': not counted @param {string} [user] '': none */
-  add(kind, address, user = '') {
+  countRefusal(kind, address, user = '') {
     if (address !== '' && !this.#addresses.add(address, kind)) this.forgotten++;
     if (user !== '' && !this.#users.add(user, kind)) this.forgotten++;
   }
@@ -89,7 +89,7 @@ export class Refused {
   }
 
   /** The addresses and users refused most often in the last five to ten minutes. */
-  list() {
+  mostRefused() {
     return { addresses: this.#addresses.list(), users: this.#users.list() };
   }
 }

@@ -26,7 +26,7 @@ export class AppPlaces {
    * @returns {Promise<Credentials>} with a lease of both places, which is released if it is
    *   refused, or rejects because it cannot count now
    */
-  async take(app, { identity, lease }) {
+  async takePlace(app, { identity, lease }) {
     try {
       if (await this.#admits(app))
         return { identity, lease: new AppLease(this, app, lease), refusal: null };

@@ -41,7 +41,7 @@ export class Authentication {
    * @param {import('./verifier.js').TokenVerifier} parts.verifier
    * @param {import('./sessions.js').Sessions} parts.sessions
    * @param {import('./lobby.js').Lobby} parts.lobby
-   * @param {{add(connection: Connection): void, remove(connection: Connection): void}} parts.hub
+   * @param {{addConnection(connection: Connection): void, removeConnection(connection: Connection): void}} parts.hub
    * @param {import('../backend/places.js').Places} parts.places
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {AppPlaces|null} [parts.appPlaces] null: there are no apps
@@ -88,7 +88,7 @@ export class Authentication {
    * @param {{readonly usesTokens: boolean, readonly asksLater?: boolean}} [door] absent: native
    * @returns {Credentials|Promise<Credentials>|null} null: no token. The promise never rejects.
    */
-  check(request, _address, door) {
+  checkToken(request, _address, door) {
     if (door?.usesTokens === false || door?.asksLater) return null;
     const token = tokenOf(request);
     return token === null ? null : this.#credentialsOf(token);
@@ -108,25 +108,26 @@ export class Authentication {
    * @param {Connection} connection @param {Credentials|null} credentials null: no token
    * @param {(connection: Connection) => void} [onSession] instead of the usual listener
    */
-  enter(connection, credentials, onSession = this.onSession) {
+  admitConnection(connection, credentials, onSession = this.onSession) {
     if (credentials === null) {
-      if (this.isRequired && connection.transport.door.usesTokens) this.lobby.add(connection);
-      else this.hub.add(connection);
+      if (this.isRequired && connection.transport.door.usesTokens)
+        this.lobby.admitGuest(connection);
+      else this.hub.addConnection(connection);
       return;
     }
     const refused = credentials.refusal ?? this.#lateRefusal(credentials);
-    if (refused !== null) return this.#refuse(connection, refused);
-    this.hub.add(connection);
+    if (refused !== null) return this.#refuseToken(connection, refused);
+    this.hub.addConnection(connection);
     // A door may accept tokens without a user, and decides what they permit.
-    if (credentials.identity?.user !== '') this.#begin(connection, credentials);
+    if (credentials.identity?.user !== '') this.#beginSession(connection, credentials);
     onSession(connection);
   }
 
   /** May be called twice. @param {Connection} connection */
   leave(connection) {
-    this.lobby.remove(connection);
+    this.lobby.removeGuest(connection);
     this.sessions.end(connection);
-    this.hub.remove(connection);
+    this.hub.removeConnection(connection);
   }
 
   /**
@@ -147,15 +148,15 @@ export class Authentication {
     const refused = credentials.refusal ?? this.#lateRefusal(credentials);
     if (refused !== null) {
       if (isHeld || REFUSALS[refused.code].isFinal) {
-        this.lobby.remove(connection);
-        this.#refuse(connection, refused);
+        this.lobby.removeGuest(connection);
+        this.#refuseToken(connection, refused);
       }
       return refused;
     }
-    this.lobby.remove(connection);
-    if (isHeld) this.hub.add(connection);
-    if (session.isAnonymous) this.#begin(connection, credentials);
-    else this.sessions.renew(connection, /** @type {Identity} */ (credentials.identity));
+    this.lobby.removeGuest(connection);
+    if (isHeld) this.hub.addConnection(connection);
+    if (session.isAnonymous) this.#beginSession(connection, credentials);
+    else this.sessions.renewSession(connection, /** @type {Identity} */ (credentials.identity));
     return null;
   }
 
@@ -165,7 +166,7 @@ export class Authentication {
   }
 
   /** @param {Connection} connection @param {Credentials} credentials */
-  #begin(connection, { identity, lease }) {
+  #beginSession(connection, { identity, lease }) {
     this.sessions.begin(connection, /** @type {Identity} */ (identity), lease);
   }
 
@@ -180,7 +181,7 @@ export class Authentication {
   }
 
   /** @param {Connection} connection @param {Refusal} refused */
-  #refuse(connection, refused) {
+  #refuseToken(connection, refused) {
     this.onRefused(connection, refused);
     connection.close(toClose(refused));
   }
@@ -223,10 +224,10 @@ export class Authentication {
     try {
       const identity = await verified;
       if (identity.user === '') return { identity, lease: null, refusal: null };
-      const placed = await this.userPlaces.take(identity);
+      const placed = await this.userPlaces.takePlace(identity);
       const { app } = identity;
       if (app === null || placed.refusal !== null) return placed;
-      return await /** @type {AppPlaces} */ (this.appPlaces).take(app, placed);
+      return await /** @type {AppPlaces} */ (this.appPlaces).takePlace(app, placed);
     } catch (error) {
       return refusedBy(this.#refusalOf(error));
     }

@@ -39,7 +39,7 @@ export class Lobby {
   }
 
   /** @param {Connection} connection */
-  add(connection) {
+  admitGuest(connection) {
     if (this.#guests.size >= this.max) {
       const [oldest] = this.#guests.keys();
       this.#timeOut(oldest, CLOSES.CLIENT_TIMEOUT);
@@ -59,7 +59,7 @@ export class Lobby {
   }
 
   /** May be called twice. @param {Connection} connection */
-  remove(connection) {
+  removeGuest(connection) {
     if (!this.#guests.delete(connection)) return;
     this.#tokenless.delete(connection);
     connection.letGo();
@@ -86,7 +86,7 @@ export class Lobby {
 
   /** @param {Connection} connection @param {import('../protocol/codes.js').Close} close */
   #timeOut(connection, close) {
-    this.remove(connection);
+    this.removeGuest(connection);
     this.counters.closes.timeout++;
     connection.close(close);
   }

@@ -82,7 +82,7 @@ export class RemoteKeys {
 
   /** Reads the set once. A failure is logged, not thrown: the URL may come up later. */
   async start() {
-    await this.#read();
+    await this.#readKeySet();
   }
 
   close() {
@@ -96,7 +96,7 @@ export class RemoteKeys {
    * @returns {Promise<CryptoKey[]>} 1 to MAX_TRIES keys, one of which may have signed the token
    * @throws {TokenError} unknown_key, keys_unavailable
    */
-  async find(algorithm, keyId) {
+  async findKeys(algorithm, keyId) {
     const known = this.#lookUp(algorithm, keyId);
     if (known.length > 0) return this.#cryptoKeys(known, algorithm);
     if (keyId !== undefined && !isKeyId(keyId)) throw new TokenError('unknown_key');
@@ -160,7 +160,7 @@ export class RemoteKeys {
     if (this.#waiting >= MAX_WAITING) return false;
     this.#waiting++;
     try {
-      return await this.#read();
+      return await this.#readKeySet();
     } finally {
       this.#waiting--;
     }
@@ -171,7 +171,7 @@ export class RemoteKeys {
   }
 
   /** @returns {Promise<boolean>} did it succeed? It never rejects. */
-  #read() {
+  #readKeySet() {
     this.#reading ??= this.#readOnce().finally(() => {
       this.#reading = null;
     });
@@ -184,11 +184,11 @@ export class RemoteKeys {
     /** @type {string|null} */
     let fault = null;
     try {
-      const keys = await this.#request();
+      const keys = await this.#fetchKeySet();
       if (keys.size === 0) throw new ReadError('no usable key in the answer');
       this.#keys = keys;
     } catch (error) {
-      fault = faultOf(error);
+      fault = readFaultOf(error);
     }
     if (this.#isClosed) return false;
     const isUp = fault === null;
@@ -201,13 +201,13 @@ export class RemoteKeys {
     }
     this.#isUp = isUp;
     const waitMs = isUp ? REFRESH_INTERVAL_MS : COOLDOWN_MS;
-    this.#timer = setTimeout(() => this.#read(), waitMs * (1 + JITTER * Math.random()));
+    this.#timer = setTimeout(() => this.#readKeySet(), waitMs * (1 + JITTER * Math.random()));
     this.#timer.unref();
     return isUp;
   }
 
   /** @returns {Promise<Map<string, RemoteKey[]>>} */
-  async #request() {
+  async #fetchKeySet() {
     const get = this.url.startsWith('https:') ? getTls : getPlain;
     const request = get(this.url, { headers: HEADERS });
     request.on('error', () => {}); // after the answer; before it, `once` rejects
@@ -290,7 +290,7 @@ function isKeyId(value) {
 }
 
 /** @param {unknown} error @returns {string} without the URL, which may hold a secret */
-function faultOf(error) {
+function readFaultOf(error) {
   if (error instanceof ReadError) return error.message;
   const { code } = /** @type {{code?: unknown}} */ (error);
   return typeof code === 'string' ? code : 'no connection';

@@ -91,13 +91,13 @@ export class RevocationLog {
 
   /** Reads the list now: this worker may have missed an addition. */
   refresh() {
-    this.#reading ??= this.#read().finally(() => {
+    this.#reading ??= this.#readRevocations().finally(() => {
       this.#reading = null;
     });
     return this.#reading;
   }
 
-  async #read() {
+  async #readRevocations() {
     clearTimeout(this.#timer);
     let waitMs = READ_INTERVAL_MS;
     try {

@@ -13,10 +13,10 @@
 import {
   KEPT_ALWAYS_MS,
   KEPT_MS,
-  keyOf,
   MAX_REVOCATIONS,
   makeRoom,
   mayMakeRoom,
+  revocationKey,
 } from '../backend/revocations.js';
 import { LEEWAY_S } from './token-times.js';
 
@@ -137,10 +137,10 @@ export class Revocations {
     let equal = 0;
     for (const one of known) if (!this.#isLater(this.#find(one), one)) equal++;
     if (equal === this.size) return []; // the usual case, without a copy of the list
-    const kept = new Map(known.map((one) => [keyOf(one), one]));
+    const kept = new Map(known.map((one) => [revocationKey(one), one]));
     const nowMs = this.now();
     return [...this.entries()].filter(
-      (one) => !mayMakeRoom(one, nowMs) && this.#isLater(one, kept.get(keyOf(one))),
+      (one) => !mayMakeRoom(one, nowMs) && this.#isLater(one, kept.get(revocationKey(one))),
     );
   }
 

@@ -63,23 +63,23 @@ export class Sessions {
 
   /** @param {Connection} connection @param {Identity} identity @param {Lease|null} lease */
   begin(connection, identity, lease) {
-    this.#enter(connection, identity, lease);
+    this.#beginSession(connection, identity, lease);
     this.#addToUser(identity.user, connection);
     this.counters.sessions++;
   }
 
   /** @param {Connection} connection with a session @param {Identity} identity */
-  renew(connection, identity) {
+  renewSession(connection, identity) {
     const session = /** @type {Session} */ (connection.session);
     deleteFrom(this.#expiring, minuteOf(session.endS), connection);
-    this.#enter(connection, identity, session.lease);
+    this.#beginSession(connection, identity, session.lease);
   }
 
   /** @param {Connection} connection with a session @param {number} expiresAtMs infinite: never */
   extend(connection, expiresAtMs) {
     const { identity } = /** @type {Session} */ (connection.session);
     const copy = Object.create(Object.getPrototypeOf(identity));
-    this.renew(connection, Object.assign(copy, identity, { expiresAtMs }));
+    this.renewSession(connection, Object.assign(copy, identity, { expiresAtMs }));
   }
 
   /** May be called twice. @param {Connection} connection */
@@ -155,7 +155,7 @@ export class Sessions {
   }
 
   /** @param {Connection} connection @param {Identity} identity @param {Lease|null} lease */
-  #enter(connection, identity, lease) {
+  #beginSession(connection, identity, lease) {
     // A token is accepted for some seconds after its expiry, which may have been swept already.
     const endS = Math.max(Math.ceil(identity.expiresAtMs / 1000), this.#sweptS + 1);
     const granted = connection.session.granted;

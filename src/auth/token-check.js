@@ -36,7 +36,11 @@ export async function checkToken(token, { settings, apps = null, doors = NATIVE,
     try {
       const identity = await verifier.verify(token, read);
       isAccepted = true;
-      lines.push(`${name}: accepted`, ...describe(identity, nowMs), ...notesOn(identity, token));
+      lines.push(
+        `${name}: accepted`,
+        ...describeToken(identity, nowMs),
+        ...notesOn(identity, token),
+      );
     } catch (error) {
       if (!(error instanceof TokenError)) throw error;
       const wait = error.retryAfterS > 0 ? `, try again in ${error.retryAfterS} s` : '';
@@ -51,7 +55,7 @@ export async function checkToken(token, { settings, apps = null, doors = NATIVE,
 const NATIVE = Object.freeze([{ name: 'native' }]);
 
 /** @param {Identity & {endS?: number}} identity @param {number} nowMs @returns {string[]} */
-function describe({ name, app, tokenId, issuedAtMs, expiresAtMs, endS }, nowMs) {
+function describeToken({ name, app, tokenId, issuedAtMs, expiresAtMs, endS }, nowMs) {
   // Clients of Centrifugo's door may stay for some seconds after that.
   const endMs = endS ? endS * 1000 : expiresAtMs;
   const seconds = (/** @type {number} */ ms) => Math.round(ms / 1000);

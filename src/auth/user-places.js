@@ -28,7 +28,7 @@ export class UserPlaces {
   }
 
   /** @param {Identity} identity @returns {Promise<Credentials>} rejects if it cannot count now */
-  async take(identity) {
+  async takePlace(identity) {
     const { mode, max, places, counters } = this;
     if (mode === 'off') return { identity, lease: null, refusal: null };
     const key = placeKey(identity.user);

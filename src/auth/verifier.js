@@ -203,7 +203,7 @@ export class TokenVerifier {
     const keys = this.#keys.get(alg);
     for (const key of keys ?? []) if (await this.#isSignedBy(token, key, alg)) return;
     if (this.#remote !== null) {
-      for (const key of await this.#remote.find(alg, kid))
+      for (const key of await this.#remote.findKeys(alg, kid))
         if (await this.#isSignedBy(token, key, alg)) return;
     } else if (keys === undefined) {
       throw new TokenError('algorithm');

@@ -16,7 +16,7 @@ import { WorkerPlaces } from './embedded/worker-places.js';
  */
 
 /**
- * By priority: the first one chosen is used. Only that one is loaded, because loading ioredis takes
+ * Backends by priority: the first one chosen is used. Only it is loaded, as loading ioredis takes
  * a fifth of a worker's start. The recorder for webhooks is loaded only if there are endpoints.
  * @type {readonly Choice[]}
  */

@@ -23,7 +23,7 @@
  *   with a BrokerError
  */
 
-/** In force at once. */
+/** The most revocations in force at once. */
 export const MAX_REVOCATIONS = 100_000;
 
 /**
@@ -63,7 +63,7 @@ export function makeRoom(known, nowMs) {
 }
 
 /** @param {Revocation} revocation @returns {string} equal for the same user or token */
-export function keyOf({ user, tokenId }) {
+export function revocationKey({ user, tokenId }) {
   return user === null ? `t${tokenId}` : `u${user}`;
 }
 

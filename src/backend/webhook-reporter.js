@@ -14,7 +14,7 @@
 import { DelayedUnsubscribe } from './delayed-unsubscribe.js';
 import { FOLLOWED, isUserOfApp } from './occupancy.js';
 
-/** For a larger payload only its size is recorded. */
+/** A payload larger than this is recorded by its size only. */
 const MAX_PAYLOAD_BYTES = 16_384;
 /** Changes of a room's number of connections within this time are reported once. */
 const COALESCE_MS = 200;
@@ -65,7 +65,7 @@ export class WebhookReporter {
     this.coversUsers = covers('user.connected') || covers('user.disconnected');
     /** Does an endpoint ask for the messages of any room? */
     this.hasMessages = covers('message.published');
-    /** On this worker, by room. @type {Map<string, number>} */
+    /** Connections on this worker, by room. @type {Map<string, number>} */
     this.connections = new Map();
     /** Rooms whose count has not been reported. @type {Set<string>} */
     this.changed = new Set();
@@ -85,7 +85,7 @@ export class WebhookReporter {
     if (connections === before) return;
     if (before === 0) {
       if (!this.counts(room) && !FOLLOWED.some((type) => this.covers(type, room))) return;
-      this.#enter(room, connections);
+      this.#enterRoom(room, connections);
     }
     if (connections > 0) this.connections.set(room, connections);
     else {
@@ -93,15 +93,15 @@ export class WebhookReporter {
       this.lingering.add(room);
     }
     this.changed.add(room);
-    this.timer ??= setTimeout(() => this.#report(), COALESCE_MS).unref();
+    this.timer ??= setTimeout(() => this.#reportEdges(), COALESCE_MS).unref();
   }
 
-  #report() {
+  #reportEdges() {
     this.timer = undefined;
     let rest = MAX_REPORTED;
     for (const room of this.changed) {
       if (rest-- === 0) {
-        this.timer = setTimeout(() => this.#report(), COALESCE_MS).unref();
+        this.timer = setTimeout(() => this.#reportEdges(), COALESCE_MS).unref();
         return;
       }
       this.changed.delete(room);
@@ -111,7 +111,7 @@ export class WebhookReporter {
 
   /** The user's first connection on this worker has opened. @param {string} user */
   connect(user) {
-    if (this.coversUsers && !isUserOfApp(user)) this.#enter(tagOfUser(user), 1);
+    if (this.coversUsers && !isUserOfApp(user)) this.#enterRoom(tagOfUser(user), 1);
   }
 
   /** The user's last connection on this worker has closed. @param {string} user */
@@ -167,7 +167,7 @@ export class WebhookReporter {
   }
 
   /** @param {string} tag @param {number} connections */
-  #enter(tag, connections) {
+  #enterRoom(tag, connections) {
     if (!this.lingering.delete(tag)) this.store.enter(tag, connections);
   }
 

@@ -52,7 +52,7 @@ export class Bucket {
    */
   async put(key, body, { bytes, contentType, signal }) {
     const headers = { 'content-type': contentType };
-    await this.#do({ method: 'PUT', key, headers, body, bytes, signal }, discard);
+    await this.#do({ method: 'PUT', key, headers, body, bytes, signal }, drainBody);
   }
 
   /**
@@ -84,7 +84,7 @@ export class Bucket {
 
   /** @param {string} key @param {AbortSignal} signal */
   async delete(key, signal) {
-    await this.#do({ method: 'DELETE', key, signal }, discard);
+    await this.#do({ method: 'DELETE', key, signal }, drainBody);
   }
 
   /**
@@ -95,7 +95,7 @@ export class Bucket {
     const headers = { 'content-type': contentType };
     const xml = await this.#do(
       { method: 'POST', key, query: '?uploads=', headers, signal },
-      textOf,
+      readText,
     );
     const id = /<UploadId>([^<]+)<\/UploadId>/.exec(xml)?.[1];
     if (id === undefined) throw new BlobError('UNAVAILABLE', 'the bucket returned no upload id');
@@ -109,7 +109,7 @@ export class Bucket {
   putPart(key, id, number, body, signal) {
     const query = `?partNumber=${number}&uploadId=${encodeURIComponent(id)}`;
     return this.#do({ method: 'PUT', key, query, body, signal }, async (response) => {
-      await discard(response);
+      await drainBody(response);
       return response.headers.etag ?? '';
     });
   }
@@ -127,7 +127,7 @@ export class Bucket {
     );
     const query = `?uploadId=${encodeURIComponent(id)}`;
     const headers = { 'content-type': 'application/xml' };
-    const xml = await this.#do({ method: 'POST', key, query, headers, body, signal }, textOf);
+    const xml = await this.#do({ method: 'POST', key, query, headers, body, signal }, readText);
     // The bucket sends the status before it joins the parts, so an error may follow 200.
     if (xml.includes('<Error>'))
       throw new BlobError('UNAVAILABLE', `the bucket did not join the parts: ${codeOf(xml)}`);
@@ -136,7 +136,7 @@ export class Bucket {
   /** @param {string} key @param {string} id @param {AbortSignal} signal */
   async abortParts(key, id, signal) {
     const query = `?uploadId=${encodeURIComponent(id)}`;
-    await this.#do({ method: 'DELETE', key, query, signal }, discard);
+    await this.#do({ method: 'DELETE', key, query, signal }, drainBody);
   }
 
   /**
@@ -147,13 +147,13 @@ export class Bucket {
     const startedMs = performance.now();
     try {
       wanted.signal.throwIfAborted();
-      const response = await this.#request(wanted);
+      const response = await this.#sendRequest(wanted);
       const { statusCode: status = 0 } = response;
       const isExpected =
         (status >= 200 && status < 300) || (status === 404 && wanted.method === 'HEAD');
       if (!isExpected) {
         // A bucket may refuse an upload before it has read the body.
-        const code = codeOf(await textOf(response).catch(() => ''));
+        const code = codeOf(await readText(response).catch(() => ''));
         response.destroy();
         throw new BlobError('UNAVAILABLE', `the bucket answered ${status} ${code}`.trimEnd());
       }
@@ -163,7 +163,7 @@ export class Bucket {
     } catch (error) {
       const { body, signal } = wanted;
       if (body && 'fault' in body && body.fault !== undefined) throw body.fault;
-      const fault = faultOf(signal.reason instanceof BlobError ? signal.reason : error);
+      const fault = blobErrorOf(signal.reason instanceof BlobError ? signal.reason : error);
       if (fault.code === 'UNAVAILABLE') this.onOutcome(fault);
       throw fault;
     } finally {
@@ -172,7 +172,7 @@ export class Bucket {
   }
 
   /** @param {Wanted} wanted @returns {Promise<IncomingMessage>} */
-  #request({ method, key, query = '', headers = {}, body = null, bytes, signal }) {
+  #sendRequest({ method, key, query = '', headers = {}, body = null, bytes, signal }) {
     const url = `${this.url}/${key}${query}`;
     const length = Buffer.isBuffer(body) ? body.length : bytes;
     const sent = this.signer.headers({
@@ -190,7 +190,7 @@ export class Bucket {
       });
       const fail = (/** @type {unknown} */ error) => {
         reject(error);
-        cut(outgoing);
+        resetConnection(outgoing);
       };
       const signalOnAbort = () => fail(signal.reason);
       signal.addEventListener('abort', signalOnAbort);
@@ -227,21 +227,21 @@ async function* untilFault(body, onFault) {
  * have.
  * @param {ClientRequest} outgoing
  */
-function cut(outgoing) {
+function resetConnection(outgoing) {
   const { socket } = outgoing;
   if (socket !== null && !socket.connecting && !('encrypted' in socket)) socket.resetAndDestroy();
   outgoing.destroy();
 }
 
 /** @param {unknown} error @returns {BlobError} */
-function faultOf(error) {
+function blobErrorOf(error) {
   if (error instanceof BlobError) return error;
   const { code = 'no answer' } = /** @type {{code?: string}} */ (error);
   return new BlobError('UNAVAILABLE', `the bucket failed: ${code}`, error);
 }
 
 /** @param {IncomingMessage} response */
-async function textOf(response) {
+async function readText(response) {
   let text = '';
   response.setEncoding('latin1');
   for await (const part of response) {
@@ -253,7 +253,7 @@ async function textOf(response) {
 }
 
 /** @param {IncomingMessage} response */
-async function discard(response) {
+async function drainBody(response) {
   for await (const _ of response);
 }
 

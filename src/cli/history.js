@@ -4,7 +4,7 @@ import { callApi, path, query } from './api.js';
 import { ask, withClient } from './client.js';
 import { EXIT, Failure } from './failure.js';
 import { showMessage } from './messages.js';
-import { numberIn, textOf } from './options.js';
+import { numberIn, textOption } from './options.js';
 
 /** @import { Command, Context, Values } from './command.js' */
 
@@ -65,8 +65,8 @@ async function read(context, room, limit, place) {
   if (context.target.apiKey !== '')
     return callApi(context, path`/rooms/${room}/history` + query({ limit, ...place }), PAGE);
   const { sinceTime } = place;
-  const before = positionOf(place.before);
-  const since = positionOf(place.since);
+  const before = readPosition(place.before);
+  const since = readPosition(place.since);
   const request = { type: 'history', room, limit, before, since, sinceTime };
   /** @type {Record<string, any>} */
   let page = {};
@@ -77,16 +77,16 @@ async function read(context, room, limit, place) {
 }
 
 /** @param {string|undefined} text */
-function positionOf(text) {
+function readPosition(text) {
   const [, epoch, offset] = POSITION.exec(text ?? '') ?? [];
   return epoch === undefined ? undefined : { epoch, offset: Number(offset) };
 }
 
 /** @param {Values} values @returns {Place} with at most one field */
 function placeOf(values) {
-  const before = textOf(values, 'before');
-  const since = textOf(values, 'since');
-  const time = textOf(values, 'since-time');
+  const before = textOption(values, 'before');
+  const since = textOption(values, 'since');
+  const time = textOption(values, 'since-time');
   if ([before, since, time].filter((one) => one !== undefined).length > 1)
     throw new Failure(EXIT.usage, 'give only one of --before, --since, --since-time');
   for (const [name, position] of Object.entries({ before, since }))

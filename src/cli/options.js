@@ -21,7 +21,7 @@ export function numberIn(values, name, min, max) {
 }
 
 /** @param {Values} values @param {string} name @returns {string|undefined} */
-export function textOf(values, name) {
+export function textOption(values, name) {
   return /** @type {string|undefined} */ (values[name]);
 }
 

@@ -4,7 +4,7 @@ import { callApi } from './api.js';
 import { withClient } from './client.js';
 import { EXIT, Failure } from './failure.js';
 import { publishLines } from './lines.js';
-import { textOf } from './options.js';
+import { textOption } from './options.js';
 
 /** @import { Command, Context } from './command.js' */
 
@@ -33,7 +33,7 @@ backend. Otherwise it comes from the user of the token, or from a client of an o
   async run(context) {
     const { args, values, target, output } = context;
     const [room, argument] = args;
-    const key = textOf(values, 'key');
+    const key = textOption(values, 'key');
     if (values.lines) {
       if (argument !== undefined && argument !== '-')
         throw new Failure(EXIT.usage, 'with --lines the payloads come from stdin, without PAYLOAD');

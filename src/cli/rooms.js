@@ -1,7 +1,7 @@
 // rooms.js: `fanfare rooms`: the rooms that have connections, on all servers.
 
 import { callApi, query } from './api.js';
-import { numberIn, textOf } from './options.js';
+import { numberIn, textOption } from './options.js';
 
 /** @import { Command } from './command.js' */
 /** @import { Column } from './output.js' */
@@ -34,8 +34,8 @@ rooms.
   async run(context) {
     const { values, output } = context;
     const limit = numberIn(values, 'limit', 1, MOST) ?? MOST;
-    const prefix = textOf(values, 'prefix');
-    const after = textOf(values, 'after');
+    const prefix = textOption(values, 'prefix');
+    const after = textOption(values, 'after');
     const path = `/rooms${query({ limit, prefix, after })}`;
     const { rooms, partial } = await callApi(context, path, ROOMS);
     output.list(

@@ -51,7 +51,7 @@ presence. Exits with 1 if nobody is in the room.
 async function membersOf(context) {
   const presence = path`/rooms/${context.args[0]}/presence`;
   try {
-    return await list(context.output, (after) =>
+    return await printUsers(context.output, (after) =>
       callApi(context, presence + query({ limit: MOST, after }), MEMBERS),
     );
   } catch (error) {
@@ -66,7 +66,7 @@ async function membersByClient(context, client, ended) {
   const { room, refused } = watch(client, name);
   const joined = new Promise((resolve) => room.on('joined', resolve));
   await Promise.race([joined, refused, ended]);
-  return list(context.output, (after) =>
+  return printUsers(context.output, (after) =>
     ask(context, client, { type: 'presence', room: name, limit: MOST, after }, MEMBERS),
   );
 }
@@ -77,7 +77,7 @@ async function membersByClient(context, client, ended) {
  * @param {(after: string|undefined) => Promise<Record<string, any>>} read a page, after a user
  * @returns {Promise<number>} how many there are
  */
-async function list(output, read) {
+async function printUsers(output, read) {
   let after;
   for (let total = 0; ; ) {
     const { count, members, more } = await read(after);

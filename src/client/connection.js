@@ -119,7 +119,7 @@ export class Connection {
 
   _sleep() {
     this.#drop();
-    this.#enter('sleeping');
+    this.#setState('sleeping');
   }
 
   /** The page is shown again, or the network is back. */
@@ -137,7 +137,7 @@ export class Connection {
     this.#drop();
     // The user may change before the next connection. A token that is still awaited is not for it.
     this.#tokens = new TokenSource(this.#parts.token);
-    this.#enter('closed');
+    this.#setState('closed');
     if (!socket) return;
     await new Promise((resolve) => {
       socket.onclose = resolve;
@@ -153,7 +153,7 @@ export class Connection {
       // A listener may have closed the client.
       if (timer === this.#timer) this.#lost();
     };
-    this.#enter('connecting');
+    this.#setState('connecting');
     const token = await this.#tokens.get().catch(failed);
     // The client was closed, or another attempt has begun.
     if (timer !== this.#timer) return;
@@ -174,7 +174,7 @@ export class Connection {
     }
     this.#socket = socket;
     socket.onopen = () => this.#command({ type: 'hello', id: 0, token: token || undefined });
-    socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
+    socket.onmessage = ({ data }) => this.#receiveMessage(JSON.parse(data));
     // Both, because Node 22 emits no `close` after a failed handshake.
     socket.onclose = socket.onerror = (ending) => this.#lost(ending);
   }
@@ -185,7 +185,7 @@ export class Connection {
   }
 
   /** @param {Message} message */
-  #receive(message) {
+  #receiveMessage(message) {
     // Only SERVER_SHUTDOWN has the field.
     this.#serverDelayMs = message.reconnectAfterMs ?? this.#serverDelayMs;
     if (message.id !== 0) this.#listener._receive(message);
@@ -215,7 +215,7 @@ export class Connection {
     this.state = 'connected';
     this.#listener._welcomed(/** @type {Welcome} */ (reply));
     // A listener may have closed the client.
-    if (this.state === 'connected') this.#enter('connected');
+    if (this.state === 'connected') this.#setState('connected');
   }
 
   /** @param {Message} reply to `auth` */
@@ -252,7 +252,7 @@ export class Connection {
     // A listener may have closed the client.
     if (this.state === 'closed') return;
     if (isFinal || !(isRenewable || mayReconnect(code))) {
-      this.#enter('closed', { code, reason });
+      this.#setState('closed', { code, reason });
       this.#listener._report(
         new FanfareError('REFUSED', { message: `refused: ${code} ${reason}`, closeCode: code }),
       );
@@ -261,7 +261,7 @@ export class Connection {
     const delayMs = reconnectDelay(this.#attempt++, this.#parts, code, retryAfterMs);
     this.#mayHurry = retryAfterMs === undefined && code !== 1013;
     this.#arm(delayMs, () => this.#connect());
-    this.#enter('waiting', { code, reason, delayMs });
+    this.#setState('waiting', { code, reason, delayMs });
   }
 
   /** Releases socket and timer. A dead socket takes minutes to close, so nothing waits for it. */
@@ -291,7 +291,7 @@ export class Connection {
   }
 
   /** @param {State} state @param {StateDetail} [detail] */
-  #enter(state, detail = {}) {
+  #setState(state, detail = {}) {
     this.state = state;
     this.#listener._entered(state, detail);
   }

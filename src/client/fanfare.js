@@ -96,7 +96,7 @@ export class Fanfare extends Emitter {
     }));
     opening.catch(() => {});
     this.#connection.open();
-    if (this.state === 'connected') this.#settle();
+    if (this.state === 'connected') this.#settleConnect();
     return opening;
   }
 
@@ -136,14 +136,14 @@ export class Fanfare extends Emitter {
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
   close() {
     // First, because a listener may connect again.
-    this.#settle(new FanfareError('CLOSED'));
+    this.#settleConnect(new FanfareError('CLOSED'));
     const closed = this.#connection.close();
     for (const room of [...this.#rooms.values()]) room._end();
     return closed;
   }
 
   /** Settles the promise of `connect`. @param {FanfareError} [error] */
-  #settle(error) {
+  #settleConnect(error) {
     this.#opened?.(error);
     this.#opening = undefined;
   }
@@ -200,7 +200,7 @@ export class Fanfare extends Emitter {
   _report(error) {
     // A listener may be connecting again.
     if (error.code === 'REFUSED' && this.state === 'closed') {
-      this.#settle(error);
+      this.#settleConnect(error);
       // Who reads a room would wait for ever.
       for (const room of this.#rooms.values()) room._emit('_refused', error);
     }
@@ -221,7 +221,7 @@ export class Fanfare extends Emitter {
     this.#maxBytes = maxMessageBytes;
     for (const room of this.#rooms.values()) room._enter();
     this.#publisher._connected(idempotencyMs);
-    this.#settle();
+    this.#settleConnect();
     this.emit('welcome', welcome);
   }
 

@@ -96,11 +96,11 @@ export class Membership {
   #settleSoon() {
     if (this.#isSettling) return;
     this.#isSettling = true;
-    queueMicrotask(() => this.#settle());
+    queueMicrotask(() => this.#reconcile());
   }
 
   /** Leaves, or joins again if the handles want something else. */
-  #settle() {
+  #reconcile() {
     this.#isSettling = false;
     if (!this.#handles.size) {
       this._lost();
@@ -201,7 +201,7 @@ export class Membership {
     }
     this.#isForbidden = error.code === 'PERMISSION_DENIED';
     const refused = [...this.#handles].filter(({ isJoined }) => !isJoined);
-    this.#report(error, refused);
+    this.#reportError(error, refused);
     // The connection is in the room: only what these handles want is refused.
     if (this.#isJoined) for (const handle of refused) handle.leave();
   }
@@ -225,7 +225,9 @@ export class Membership {
     if (type === 'left') {
       this._lost();
       this.#isForbidden = reason !== 'removed';
-      this.#report(new FanfareError('PERMISSION_DENIED', { message: reason, room: this.name }));
+      this.#reportError(
+        new FanfareError('PERMISSION_DENIED', { message: reason, room: this.name }),
+      );
     } else if (type === 'authenticated') {
       // The new token may permit the room.
       if (this.#isForbidden && !this.#isJoined) this._enter();
@@ -260,7 +262,7 @@ export class Membership {
   }
 
   /** @param {FanfareError} error @param {Iterable<Handle>} [handles] */
-  #report(error, handles = this.#handles) {
+  #reportError(error, handles = this.#handles) {
     const heard = [...handles].filter((handle) => handle._refused(error));
     if (!heard.length) this.#client._report(error);
   }

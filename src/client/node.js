@@ -26,7 +26,7 @@ class NodeSocket extends WebSocket {
     Object.defineProperty(this, 'onerror', { set() {} });
     // Node's error for a host name with several addresses has a code but no message.
     this.on('error', (/** @type {NodeJS.ErrnoException} */ { message, code }) =>
-      this.#end({ reason: message || code }),
+      this.#endConnection({ reason: message || code }),
     );
     this.once('unexpected-response', (_, response) => {
       const { statusCode: status, headers } = response;
@@ -35,12 +35,12 @@ class NodeSocket extends WebSocket {
       const retryAfterMs = seconds >= 0 ? (seconds + Math.random()) * 1000 : undefined;
       // Fanfare names its error, and says when waiting helps.
       const isFinal = 'fanfare-error' in headers && retryAfterMs === undefined;
-      this.#end({ reason: `HTTP status ${status}`, isFinal, retryAfterMs });
+      this.#endConnection({ reason: `HTTP status ${status}`, isFinal, retryAfterMs });
     });
   }
 
   /** @param {import('./connection.js').Ending} ending */
-  #end(ending) {
+  #endConnection(ending) {
     this.onclose?.(/** @type {any} */ (ending));
   }
 }

@@ -69,7 +69,7 @@ export class Publisher {
       /** @type {Outgoing} */
       const message = { room, text, _settle: settle };
       this.#pending.add(message);
-      this.#send(message);
+      this.#sendMessage(message);
     });
   }
 
@@ -94,13 +94,14 @@ export class Publisher {
   #flush() {
     clearTimeout(this.#pause);
     this.#pause = undefined;
-    for (const message of this.#pending) this.#send(message);
+    for (const message of this.#pending) this.#sendMessage(message);
   }
 
   /** @param {Outgoing} message */
-  #send(message) {
+  #sendMessage(message) {
     if (message._isSent || this.#pause || this.#client.state !== 'connected') return;
-    if (message._doubt && !this.#isRemembered(message)) return this.#end(message, message._doubt);
+    if (message._doubt && !this.#isRemembered(message))
+      return this.#settleMessage(message, message._doubt);
     message._isSent = true;
     message._firstSentMs ??= performance.now();
     this.#client._request(
@@ -118,7 +119,7 @@ export class Publisher {
           this.#pause ??= setTimeout(() => this.#flush(), delayMs);
           return;
         }
-        this.#end(message, error, reply);
+        this.#settleMessage(message, error, reply);
       },
       message.text,
     );
@@ -130,7 +131,7 @@ export class Publisher {
   }
 
   /** @param {Outgoing} message @param {FanfareError|false} [error] @param {Partial<Position>} [reply] */
-  #end(message, error, { epoch, offset } = {}) {
+  #settleMessage(message, error, { epoch, offset } = {}) {
     this.#pending.delete(message);
     message._settle(error, { epoch, offset });
   }

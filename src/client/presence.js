@@ -45,7 +45,7 @@ export class Users {
   _refresh() {
     this._stop();
     this.#changes = null;
-    if (this.#isWatched) this.#ask((this.#changes = new Map()), new Map());
+    if (this.#isWatched) this.#askForMembers((this.#changes = new Map()), new Map());
   }
 
   _stop() {
@@ -68,7 +68,7 @@ export class Users {
   }
 
   /** @param {Changes} changes @param {Map<string, Member>} found @param {string} [after] */
-  #ask(changes, found, after) {
+  #askForMembers(changes, found, after) {
     this.#client._request({ type: 'presence', room: this.#room, after }, (error, reply) => {
       if (changes !== this.#changes) return;
       if (error) {
@@ -84,7 +84,7 @@ export class Users {
         last = member.user;
         found.set(last, member);
       }
-      if (reply.more) return this.#ask(changes, found, last);
+      if (reply.more) return this.#askForMembers(changes, found, last);
       this._members = found;
       for (const [user, change] of changes) this.#apply(user, change);
       this.#changes = null;

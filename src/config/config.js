@@ -58,13 +58,13 @@ export function loadConfig(environment, readFile = readText) {
   /** @type {Record<string, unknown>} */
   const values = {};
   for (const setting of SETTINGS) {
-    const text = textOf(env, setting.env);
+    const text = settingText(env, setting.env);
     const isClean = !controlCharacters(setting.isMultiline ? text.replace(/\r?\n/g, '') : text);
     const fault = read(setting, isClean ? text : '', values);
     if (!isClean) faults.push(`${setting.env}: control characters are not allowed`);
     else if (fault !== '') faults.push(fault);
   }
-  const fromEnv = (/** @type {string} */ name) => textOf(env, name);
+  const fromEnv = (/** @type {string} */ name) => settingText(env, name);
   const warnings = oldSettings(fromEnv);
   /** @param {{faults: string[], warnings?: string[]}} part with the values that it has read */
   const take = ({ faults: found, warnings: told = [], ...read }) => {
@@ -73,7 +73,7 @@ export function loadConfig(environment, readFile = readText) {
     Object.assign(values, read);
   };
   const isSet = (/** @type {string} */ name) => {
-    const text = textOf(env, name);
+    const text = settingText(env, name);
     const isOfLink = name === 'REDIS_PORT' && isServiceLinkUrl(text);
     return text !== '' && !controlCharacters(text) && !isOfLink;
   };
@@ -217,7 +217,7 @@ export function isEqualExceptTls(old, next) {
  * @returns {Record<'broker'|'limits'|'rates'|'access'|'api'|'pusher'|'centrifugo'|'webhooks', string>}
  *   without secrets; the last three are empty if they are not configured
  */
-export function describe(config) {
+export function describeConfig(config) {
   const broker =
     config.redis === null ? 'embedded (this machine only)' : describeRedis(config.redis);
   const limits = [
@@ -262,7 +262,7 @@ function mark(mode) {
 }
 
 /** @param {Readonly<Record<string, string|undefined>>} env @param {string} name */
-function textOf(env, name) {
+function settingText(env, name) {
   return (env[name] ?? '').trim();
 }
 

@@ -52,14 +52,14 @@ export class RoomRules {
     this.isEmpty = true;
     /** @type {Map<string, T|null>} */
     this.remembered = new Map();
-    this.add(rules);
+    this.addRules(rules);
   }
 
   /**
    * Adds rules with a lower priority than the existing ones.
    * @param {readonly Rule<T>[]} rules @param {boolean} [isFirst] with a higher one
    */
-  add(rules, isFirst = false) {
+  addRules(rules, isFirst = false) {
     const added = rules.map(({ pattern, value }) => ({ parts: pattern.split('*'), value }));
     this.rules = isFirst ? [...added, ...this.rules] : [...this.rules, ...added];
     this.isEmpty = this.rules.length === 0;

@@ -20,7 +20,7 @@ const SECRET = /^whsec_([A-Za-z0-9+/]+={0,2})$/;
 const SECRET_BYTES = Object.freeze({ min: 24, max: 64 });
 const SECRET_RULE = `not "whsec_" and ${SECRET_BYTES.min} to ${SECRET_BYTES.max} random bytes in Base64, or an array of two while they rotate`;
 
-/** For an app's endpoint instead: receivers refuse events older than five minutes. */
+/** An app's endpoint has these instead: receivers refuse events older than five minutes. */
 const APP_NUMBERS = Object.freeze({
   graceMs: 3000,
   maxAgeS: 290,

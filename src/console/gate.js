@@ -61,7 +61,7 @@ export class Gate {
       this.#config = config;
       this.#keys = new KeyRing(config.apiKeys);
     }
-    const found = this.#keys.find(request.headers.authorization);
+    const found = this.#keys.findByHeader(request.headers.authorization);
     if (found === null)
       return refusal(
         'UNAUTHORIZED',

@@ -103,7 +103,7 @@ export const LIMITS = Object.freeze([
       const workers = Math.ceil(wanted / each);
       const raise = `sudo prlimit --pid $$ --nofile=${files}:${files} and start the server from this shell (systemd: LimitNOFILE=${files}; docker: --ulimit nofile=${files}:${files})`;
       return {
-        value: `${soft === hard ? count(soft) : `${count(soft)} of ${count(hard)}`} per process, ${plural(config.workers, 'worker')}`,
+        value: `${soft === hard ? withDigits(soft) : `${withDigits(soft)} of ${withDigits(hard)}`} per process, ${plural(config.workers, 'worker')}`,
         permits: config.workers * each,
         fix:
           each > 0 && workers <= 1024
@@ -119,7 +119,7 @@ export const LIMITS = Object.freeze([
     meaning: 'Upper bound of `nofile`, even for root.',
     judge({ nrOpen }, { config, wanted }) {
       return {
-        value: count(nrOpen),
+        value: withDigits(nrOpen),
         permits: config.workers * connectionsOf(nrOpen, config),
         fix: sysctl('fs.nr_open', powerOfTwo(Math.ceil(wanted / config.workers) + 320)),
       };
@@ -135,7 +135,7 @@ export const LIMITS = Object.freeze([
     judge({ files: { used, max }, tcpSockets }, { wanted }) {
       const others = Math.max(0, used - tcpSockets);
       return {
-        value: `${count(max)}, ${count(used)} in use`,
+        value: `${withDigits(max)}, ${withDigits(used)} in use`,
         permits: Math.max(0, max - others),
         fix: sysctl('fs.file-max', powerOfTwo(wanted + others)),
       };
@@ -146,7 +146,7 @@ export const LIMITS = Object.freeze([
     atStart: true,
     needs: ['memoryBytes'],
     source: '`/proc/meminfo`',
-    meaning: `Memory of the machine: ${count(CONNECTION_BYTES)} bytes per connection (${count(SERVER_BYTES)} in the server, ${count(KERNEL_BYTES)} in the kernel, measured idle), from 80 % of the memory minus 40 MB per process.`,
+    meaning: `Memory of the machine: ${withDigits(CONNECTION_BYTES)} bytes per connection (${withDigits(SERVER_BYTES)} in the server, ${withDigits(KERNEL_BYTES)} in the kernel, measured idle), from 80 % of the memory minus 40 MB per process.`,
     judge({ memoryBytes }, { config, wanted }) {
       return {
         value: bytes(memoryBytes),
@@ -178,7 +178,7 @@ export const LIMITS = Object.freeze([
     atStart: true,
     needs: ['heapBytes', 'memoryBytes', 'cgroupMemory'],
     source: 'V8; memory divided by `WORKERS`',
-    meaning: `Heap of a worker, at most three quarters of its share of the memory. At \`FANFARE_MAX_HEAP_PERCENT\` of the limit it accepts no new connections. ${count(SERVER_BYTES)} bytes per connection, times \`WORKERS\`.`,
+    meaning: `Heap of a worker, at most three quarters of its share of the memory. At \`FANFARE_MAX_HEAP_PERCENT\` of the limit it accepts no new connections. ${withDigits(SERVER_BYTES)} bytes per connection, times \`WORKERS\`.`,
     judge({ heapBytes: limit, memoryBytes, cgroupMemory }, { config, wanted }) {
       const share = config.maxHeapPercent / 100;
       const part = partOfWorker(Math.min(memoryBytes, cgroupMemory.bytes), config.workers);
@@ -208,7 +208,7 @@ export const LIMITS = Object.freeze([
     judge({ conntrack }, { wanted }) {
       if (conntrack === null) return null;
       return {
-        value: `${count(conntrack.max)}, ${count(conntrack.used)} in use`,
+        value: `${withDigits(conntrack.max)}, ${withDigits(conntrack.used)} in use`,
         permits: conntrack.max,
         fix: sysctl('net.netfilter.nf_conntrack_max', powerOfTwo(2 * wanted)),
       };
@@ -218,13 +218,13 @@ export const LIMITS = Object.freeze([
     name: 'net.core.somaxconn',
     needs: ['somaxconn'],
     source: '`/proc/sys/net/core/somaxconn`',
-    meaning: `Length of the accept queue: the smaller of this value and the ${count(LISTEN_BACKLOG)} that the server requests (listen(2)). It must hold the connections of one second while clients reconnect over \`FANFARE_RECONNECT_WINDOW_MS\`.`,
+    meaning: `Length of the accept queue: the smaller of this value and the ${withDigits(LISTEN_BACKLOG)} that the server requests (listen(2)). It must hold the connections of one second while clients reconnect over \`FANFARE_RECONNECT_WINDOW_MS\`.`,
     judge({ somaxconn }, { config, wanted }) {
       const seconds = windowSeconds(config);
       const backlog = Math.min(somaxconn, LISTEN_BACKLOG);
       const slower = `FANFARE_RECONNECT_WINDOW_MS=${Math.ceil(wanted / LISTEN_BACKLOG) * 1000}`;
       return {
-        value: `${count(somaxconn)}, listen backlog ${count(backlog)}`,
+        value: `${withDigits(somaxconn)}, listen backlog ${withDigits(backlog)}`,
         permits: backlog * seconds,
         fix:
           LISTEN_BACKLOG * seconds >= wanted
@@ -242,10 +242,10 @@ export const LIMITS = Object.freeze([
     meaning:
       'Half-open connections. With SYN cookies, the default, a full queue loses none. Without them, three quarters of the queue are for new clients (tcp(7)), and it must hold the connections of the same second.',
     judge({ synBacklog, synCookies, somaxconn }, { config }) {
-      if (synCookies > 0) return { value: `${count(synBacklog)}, SYN cookies on` };
+      if (synCookies > 0) return { value: `${withDigits(synBacklog)}, SYN cookies on` };
       const queue = Math.min(Math.floor(synBacklog * 0.75), somaxconn, LISTEN_BACKLOG);
       return {
-        value: `${count(synBacklog)}, SYN cookies off`,
+        value: `${withDigits(synBacklog)}, SYN cookies off`,
         permits: queue * windowSeconds(config),
         fix: sysctl('net.ipv4.tcp_syncookies', 1),
       };
@@ -260,8 +260,10 @@ export const LIMITS = Object.freeze([
     judge({ deviceBacklog, packets: { seen, dropped } }) {
       const isLow = dropped * DROPPED_ONE_IN > seen;
       return {
-        value: `${count(deviceBacklog)}, ${plural(dropped, 'packet')} dropped`,
-        fault: isLow ? `${count(dropped)} of ${count(seen)} packets were dropped` : undefined,
+        value: `${withDigits(deviceBacklog)}, ${plural(dropped, 'packet')} dropped`,
+        fault: isLow
+          ? `${withDigits(dropped)} of ${withDigits(seen)} packets were dropped`
+          : undefined,
         fix: sysctl('net.core.netdev_max_backlog', Math.max(16_384, 2 * deviceBacklog)),
       };
     },
@@ -277,7 +279,7 @@ export const LIMITS = Object.freeze([
       const addresses = Math.ceil(wanted / WIDE_PORTS.count);
       const widen = sysctl('net.ipv4.ip_local_port_range', WIDE_PORTS.range);
       return {
-        value: `${first}–${last}${reserved > 0 ? `, ${count(reserved)} reserved` : ''} per source address`,
+        value: `${first}–${last}${reserved > 0 ? `, ${withDigits(reserved)} reserved` : ''} per source address`,
         permits,
         isAside: clients === 'elsewhere' || (clients === null && permits >= DEFAULT_PORTS),
         fix:
@@ -294,7 +296,7 @@ export const LIMITS = Object.freeze([
     meaning:
       'Memory of all TCP buffers, in pages: one page per connection with data in flight, up to the second number. Above it, the kernel reduces buffers.',
     judge({ tcpMem: [, pressure] }, { wanted }) {
-      return { value: `${count(pressure)} pages`, permits: pressure, fix: tcpMemFix(wanted) };
+      return { value: `${withDigits(pressure)} pages`, permits: pressure, fix: tcpMemFix(wanted) };
     },
   },
   {
@@ -339,7 +341,7 @@ export const LIMITS = Object.freeze([
       const isShared = clients === 'here' && trustProxy === '';
       const isFleetWide = redis !== null && fleetLimitsMode === 'enforce';
       return {
-        value: `${count(maxConnectionsPerIp)} per address${isFleetWide ? ', over all servers' : ''}`,
+        value: `${withDigits(maxConnectionsPerIp)} per address${isFleetWide ? ', over all servers' : ''}`,
         permits: isShared ? maxConnectionsPerIp : null,
         fix: 'behind a load balancer: TRUST_PROXY=127.0.0.1/32; for a load test: FANFARE_LIMITS=off',
       };
@@ -607,7 +609,7 @@ export const LIMITS = Object.freeze([
 export function examine(readings, situation, limits = LIMITS) {
   const findings = [];
   for (const limit of limits) {
-    const finding = find(limit, readings, situation);
+    const finding = findingOf(limit, readings, situation);
     if (finding !== null) findings.push(finding);
   }
   let least;
@@ -631,7 +633,7 @@ export function examine(readings, situation, limits = LIMITS) {
  * @param {Limit} limit @param {PartialReadings} readings @param {Situation} situation
  * @returns {Finding|null} null if the limit does not apply
  */
-function find({ name, needs, meaning, judge }, readings, situation) {
+function findingOf({ name, needs, meaning, judge }, readings, situation) {
   const unread = needs.map((key) => readings[key]).find((reading) => reading instanceof Unread);
   const judged =
     unread instanceof Unread ? UNREAD : judge(/** @type {Readings} */ (readings), situation);
@@ -641,7 +643,7 @@ function find({ name, needs, meaning, judge }, readings, situation) {
   const isShort = binds && permits < situation.wanted;
   const isLow = isShort || fault !== '';
   const short = isShort
-    ? `${count(permits)} of the ${count(situation.wanted)} wanted connections`
+    ? `${withDigits(permits)} of the ${withDigits(situation.wanted)} wanted connections`
     : '';
   return {
     name,
@@ -737,14 +739,14 @@ function powerOfTwo(number) {
 }
 
 /** Groups digits. toLocaleString would take 10 ms in a process that starts. @param {number} number */
-export function count(number) {
+export function withDigits(number) {
   if (number === Number.POSITIVE_INFINITY) return 'unlimited';
   return String(Math.round(number)).replace(/\B(?=(?:\d{3})+$)/g, ',');
 }
 
 /** @param {number} number @param {string} noun */
 function plural(number, noun) {
-  return `${count(number)} ${noun}${number === 1 ? '' : 's'}`;
+  return `${withDigits(number)} ${noun}${number === 1 ? '' : 's'}`;
 }
 
 /** @param {number} number */

@@ -2,7 +2,7 @@
 
 import { styleText } from 'node:util';
 import { printable, printableLines } from '../observability/printable.js';
-import { count } from './limits.js';
+import { withDigits } from './limits.js';
 
 /** Version of the JSON. It rises when a field goes or changes its meaning, not for new ones. */
 export const FORMAT = 1;
@@ -38,7 +38,7 @@ export function toText(report, notes, isColoured = false) {
   const { wanted, workers, limits } = report;
   const rows = limits.map((one) => [one.name, fitted(one.value), permitsOf(one), one.verdict]);
   const lines = [
-    `${count(wanted)} connections wanted, on ${count(workers)} worker${workers === 1 ? '' : 's'}`,
+    `${withDigits(wanted)} connections wanted, on ${withDigits(workers)} worker${workers === 1 ? '' : 's'}`,
     '',
     ...table([['limit', 'value', 'permits', 'verdict'], ...rows], paint),
     '',
@@ -67,14 +67,14 @@ export function summary({ first, permits, verdict, limits }) {
   const one = limits.find(({ name }) => name === first);
   if (one === undefined) return 'unknown, because no limit could be read';
   if (permits === null) return `${one.name}: ${one.why}`;
-  return `${one.name}, at ${count(permits)} connections${verdict === 'ok' ? ' (enough)' : ''}`;
+  return `${one.name}, at ${withDigits(permits)} connections${verdict === 'ok' ? ' (enough)' : ''}`;
 }
 
 /** @param {Finding} finding */
 function permitsOf({ permits, binds }) {
   if (permits === null) return '–';
   // Brackets: informative only, does not bind here.
-  return binds ? count(permits) : `(${count(permits)})`;
+  return binds ? withDigits(permits) : `(${withDigits(permits)})`;
 }
 
 /** @param {string} text */

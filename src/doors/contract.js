@@ -30,7 +30,7 @@
  * @property {Pick<import('../recovery/history-reader.js').HistoryReader, 'read'|'page'>}
  *   historyReader
  * @property
- *   {import('../transport/http-api/call.js').Services['fleet'] & Pick<import('../worker/fleet.js').Fleet, 'name'|'listen'|'deliver'>}
+ *   {import('../transport/http-api/call.js').Services['fleet'] & Pick<import('../worker/fleet.js').Fleet, 'name'|'listenForReplies'|'deliver'>}
  *   fleet
  * @property {import('../hub/room-users.js').Tracker} tracker
  * @property {{readonly isDraining: boolean, readonly isSettling: boolean}} phase

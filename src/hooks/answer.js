@@ -85,7 +85,7 @@ function readWelcome({ user, info, data }) {
     throw new AnswerError('onConnect returned a user that is not a name of 1 to 128 characters');
   if (info === undefined) return { ...ALLOWED, user: user ?? null, data };
   if (user === undefined) throw new AnswerError('onConnect returned info without a user');
-  const json = encode('info', info);
+  const json = encodeAnswer('info', info);
   if (json.length > MAX_INFO_BYTES)
     throw new AnswerError(`onConnect returned info of more than ${MAX_INFO_BYTES} bytes`);
   return { ...ALLOWED, user, info: json, data };
@@ -93,7 +93,7 @@ function readWelcome({ user, info, data }) {
 
 /** @param {Record<string, unknown>} fields @param {number} maxPayloadBytes */
 function readChanged(fields, maxPayloadBytes) {
-  const payload = encode('payload', fields.payload);
+  const payload = encodeAnswer('payload', fields.payload);
   if (payload.length > maxPayloadBytes)
     throw new AnswerError(`onPublish returned a payload of ${payload.length} bytes`, true);
   if (!isPayload(payload))
@@ -103,14 +103,14 @@ function readChanged(fields, maxPayloadBytes) {
 
 /** @param {Record<string, unknown>} fields @param {number} maxPayloadBytes */
 function readResult({ data }, maxPayloadBytes) {
-  const payload = encode('data', data);
+  const payload = encodeAnswer('data', data);
   if (payload.length > maxPayloadBytes)
     throw new AnswerError(`onRpc returned data of ${payload.length} bytes`, true);
   return { ...ALLOWED, payload };
 }
 
 /** @param {string} name @param {unknown} value */
-function encode(name, value) {
+function encodeAnswer(name, value) {
   let text;
   try {
     text = JSON.stringify(value);

@@ -36,7 +36,7 @@ const NATIVE = Object.freeze({ name: 'native', usesTokens: true });
 
 /**
  * @typedef {Pick<import('../auth/authentication.js').Authentication,
- *   'isRequired'|'check'|'identify'|'enter'|'leave'>} Authentication
+ *   'isRequired'|'checkToken'|'identify'|'admitConnection'|'leave'>} Authentication
  */
 
 export class HookEntrance {
@@ -53,7 +53,7 @@ export class HookEntrance {
    * @param {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'|'isRevoked'>} parts.sessions
    *   which the authentication uses, too
    * @param {import('../auth/user-places.js').UserPlaces} parts.userPlaces
-   * @param {{add(connection: Connection): void, remove(connection: Connection): void}} parts.hub
+   * @param {{addConnection(connection: Connection): void, removeConnection(connection: Connection): void}} parts.hub
    */
   constructor({ hooks, authentication, sessions, userPlaces, hub }) {
     this.hooks = hooks;
@@ -79,10 +79,10 @@ export class HookEntrance {
    * @param {IncomingMessage} request @param {string} address @param {Door} [door]
    * @returns {Credentials|Promise<Credentials>|null} never rejects; null: the door asks later
    */
-  check(request, address, door = NATIVE) {
+  checkToken(request, address, door = NATIVE) {
     if (door.asksLater) return null;
     const { headers, url = '' } = request;
-    const checked = this.authentication?.check(request, address, door) ?? NOBODY;
+    const checked = this.authentication?.checkToken(request, address, door) ?? NOBODY;
     const token = door.usesTokens ? tokenOf(request) : null;
     return this.#askAfter(checked, { headers, url, address }, door, token);
   }
@@ -105,15 +105,15 @@ export class HookEntrance {
    */
   #askAfter(checked, request, door, token) {
     return checked instanceof Promise
-      ? checked.then((credentials) => this.#ask(request, door, token, credentials))
-      : this.#ask(request, door, token, checked);
+      ? checked.then((credentials) => this.#askOnConnect(request, door, token, credentials))
+      : this.#askOnConnect(request, door, token, checked);
   }
 
   /**
    * @param {Omit<Handshake, 'transport'>} request @param {Door} door @param {string|null} token
    * @param {Credentials} credentials of the token @returns {Credentials|Promise<Credentials>}
    */
-  #ask(request, door, token, credentials) {
+  #askOnConnect(request, door, token, credentials) {
     if (credentials.refusal !== null) return credentials;
     const { user: named = '', info = null } = credentials.identity ?? {};
     const user = named === '' ? null : named;
@@ -185,7 +185,7 @@ export class HookEntrance {
   async #place(visitor, identity) {
     let placed;
     try {
-      placed = await this.userPlaces.take(identity);
+      placed = await this.userPlaces.takePlace(identity);
     } catch {
       placed = refusedBy(refusal('HOOK_FAILED')); // the relay is unavailable
     }
@@ -213,7 +213,7 @@ export class HookEntrance {
    * @returns {Promise<(Refusal|null)[]>} for each room; null: the connection may join
    */
   askJoins(connection, credentials, rooms) {
-    this.#open(connection, credentials);
+    this.#openConnection(connection, credentials);
     return Promise.all(
       rooms.map(async (room) => (await this.callFor('onJoin', connection, [room])).refusal),
     );
@@ -236,8 +236,8 @@ export class HookEntrance {
    * @param {Connection} connection @param {Credentials|null} credentials of `check`
    * @param {(connection: Connection) => void} [onSession] in place of the usual listener
    */
-  enter(connection, credentials, onSession) {
-    const place = this.#open(connection, credentials);
+  admitConnection(connection, credentials, onSession) {
+    const place = this.#openConnection(connection, credentials);
     const { authentication } = this;
     const { identity, refusal: refused } = credentials ?? NOBODY;
     if (refused !== null) {
@@ -245,12 +245,12 @@ export class HookEntrance {
       return connection.close(toClose(refused));
     }
     if (identity !== null && identity.rights === ALL_ROOMS) {
-      this.hub.add(connection);
+      this.hub.addConnection(connection);
       // Only the user's place: a sign-in may end this session long before the connection closes.
       return this.sessions.begin(connection, identity, place);
     }
-    if (authentication === null) return this.hub.add(connection);
-    authentication.enter(connection, identity === null ? null : credentials, onSession);
+    if (authentication === null) return this.hub.addConnection(connection);
+    authentication.admitConnection(connection, identity === null ? null : credentials, onSession);
   }
 
   /** May be called twice. @param {Connection} connection */
@@ -260,7 +260,7 @@ export class HookEntrance {
     if (this.authentication !== null) this.authentication.leave(connection);
     else {
       this.sessions.end(connection);
-      this.hub.remove(connection);
+      this.hub.removeConnection(connection);
     }
     if (visitor !== undefined) this.#left(visitor);
   }
@@ -269,7 +269,7 @@ export class HookEntrance {
    * @param {Connection} connection @param {Credentials|null} credentials
    * @returns {Lease|null} the place of its user
    */
-  #open(connection, credentials) {
+  #openConnection(connection, credentials) {
     const request = credentials === null ? undefined : this.#requests.get(credentials);
     if (request === undefined) return null;
     const { visitor, place } = request;

@@ -158,10 +158,10 @@ export class Hooks {
       const verdict = this.#start(call);
       if (verdict !== null) return verdict;
     } else {
-      if (this.#line.size >= MAX_WAITING) return this.#fail(call, 'busy', undefined);
+      if (this.#line.size >= MAX_WAITING) return this.#failCall(call, 'busy', undefined);
       this.#line.add(call);
     }
-    this.#keep(call);
+    this.#watchDeadline(call);
     return new Promise((resolve) => {
       call.resolve = resolve;
     });
@@ -174,8 +174,8 @@ export class Hooks {
     this.#disconnects.add(call);
     if (this.#disconnects.size > MAX_WAITING_DISCONNECTS) {
       this.#disconnects.delete(call);
-      this.#fail(call, 'busy', undefined);
-    } else this.#next();
+      this.#failCall(call, 'busy', undefined);
+    } else this.#startNextCall();
   }
 
   /** @param {Call} call @returns {Verdict|null} null: the hook returned a promise */
@@ -189,21 +189,21 @@ export class Hooks {
       returned = hook(...call.args, call.context);
       isLater = isThenable(returned);
     } catch (error) {
-      return this.#fail(call, 'throw', error);
+      return this.#failCall(call, 'throw', error);
     }
-    if (!isLater) return this.#read(call, returned);
+    if (!isLater) return this.#readAnswer(call, returned);
     this.#places++;
     this.counters.running++;
     // Another library's `then` may throw, or call back twice.
     Promise.resolve(returned).then(
-      (answer) => this.#ended(call, () => this.#read(call, answer)),
-      (error) => this.#ended(call, () => this.#fail(call, 'throw', error)),
+      (answer) => this.#ended(call, () => this.#readAnswer(call, answer)),
+      (error) => this.#ended(call, () => this.#failCall(call, 'throw', error)),
     );
     return null;
   }
 
   /** Watches the deadline of a call. @param {Call} call */
-  #keep(call) {
+  #watchDeadline(call) {
     this.#open.add(call);
     this.#arm();
   }
@@ -215,10 +215,10 @@ export class Hooks {
     this.#places--;
     this.#open.delete(call);
     call.end(conclude());
-    this.#next();
+    this.#startNextCall();
   }
 
-  #next() {
+  #startNextCall() {
     if (!this.#slot.isAwake && this.#startSome()) this.#slot.wake();
   }
 
@@ -236,22 +236,22 @@ export class Hooks {
         call.end(verdict);
       } else if (call.hook === 'onDisconnect') {
         call.deadlineMs = call.startedMs + this.timeoutMs;
-        this.#keep(call);
+        this.#watchDeadline(call);
       }
     }
     return false;
   }
 
   /** @param {Call} call @param {unknown} returned @returns {Verdict} */
-  #read(call, returned) {
+  #readAnswer(call, returned) {
     const { hook } = call;
     this.observe(hook, (performance.now() - call.startedMs) / 1000);
     let answer;
     try {
       answer = readAnswer(hook, returned, this.maxPayloadBytes);
     } catch (error) {
-      if (!(error instanceof AnswerError)) return this.#count(hook, 'throw', error); // a getter has thrown
-      const verdict = this.#count(hook, 'answer', error);
+      if (!(error instanceof AnswerError)) return this.#countFailure(hook, 'throw', error); // a getter has thrown
+      const verdict = this.#countFailure(hook, 'answer', error);
       return error.isTooLarge ? this.tooLarge : verdict;
     }
     if (answer === ALLOWED) return PASSED;
@@ -261,14 +261,14 @@ export class Hooks {
   }
 
   /** @param {Call} call @param {FailureReason} reason @param {unknown} error @returns {Verdict} */
-  #fail(call, reason, error) {
+  #failCall(call, reason, error) {
     const { hook, startedMs } = call;
     if (startedMs > 0) this.observe(hook, (performance.now() - startedMs) / 1000);
-    return this.#count(hook, reason, error);
+    return this.#countFailure(hook, reason, error);
   }
 
   /** @param {HookName} hook @param {FailureReason} reason @param {unknown} error */
-  #count(hook, reason, error) {
+  #countFailure(hook, reason, error) {
     this.counters.failures[`${hook},${reason}`]++;
     this.rareLog.warn({ hook, reason, err: error }, `${hook} failed: ${reason}`);
     return FAILED;
@@ -276,7 +276,9 @@ export class Hooks {
 
   /** Refuses an answer that cannot be used. @param {HookName} hook @param {string} fault */
   reject(hook, fault) {
-    return /** @type {Refusal} */ (this.#count(hook, 'answer', new AnswerError(fault)).refusal);
+    return /** @type {Refusal} */ (
+      this.#countFailure(hook, 'answer', new AnswerError(fault)).refusal
+    );
   }
 
   /** Sets the timer, which all calls share, to the earliest deadline. */
@@ -298,11 +300,11 @@ export class Hooks {
       this.#open.delete(call);
       const waited = this.#line.delete(call);
       if (!waited) this.#places--;
-      call.end(this.#fail(call, waited ? 'busy' : 'timeout', undefined));
+      call.end(this.#failCall(call, waited ? 'busy' : 'timeout', undefined));
       call.abort();
     }
     this.#arm();
-    this.#next();
+    this.#startNextCall();
   }
 }
 

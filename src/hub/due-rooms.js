@@ -19,7 +19,7 @@ export class DueRooms {
   }
 
   /** @param {Room} room @param {number} dueMs */
-  add(room, dueMs) {
+  addDue(room, dueMs) {
     const heap = this.#heap;
     let i = heap.length;
     while (i > 0) {
@@ -32,7 +32,7 @@ export class DueRooms {
   }
 
   /** Takes the first. @returns {Room|undefined} */
-  shift() {
+  takeFirst() {
     const heap = this.#heap;
     const [first] = heap;
     const last = heap.pop();

@@ -170,7 +170,7 @@ export class Flight {
   }
 
   /** The flush yields. @param {number} next the member to write to next */
-  pause(next) {
+  suspend(next) {
     this.next = next;
     if (this.isCopy) return;
     this.members = this.members.slice();

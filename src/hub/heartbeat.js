@@ -41,7 +41,7 @@ export class Heartbeat {
 
   start() {
     this.lastStepMs = performance.now();
-    this.timer = setInterval(() => this.step(performance.now()), this.stepMs);
+    this.timer = setInterval(() => this.pingDue(performance.now()), this.stepMs);
     this.timer.unref();
   }
 
@@ -50,7 +50,7 @@ export class Heartbeat {
   }
 
   /** @param {Connection} connection */
-  add(connection) {
+  watchConnection(connection) {
     this.#placeOf(connection).add(connection);
     if (this.maxAgeMs > 0) connection.limitAge(this.#endOfLife());
   }
@@ -62,7 +62,7 @@ export class Heartbeat {
   }
 
   /** May be called twice. @param {Connection} connection */
-  remove(connection) {
+  unwatchConnection(connection) {
     this.#placeOf(connection).delete(connection);
   }
 
@@ -72,7 +72,7 @@ export class Heartbeat {
   }
 
   /** @param {number} nowMs */
-  step(nowMs) {
+  pingDue(nowMs) {
     const lateMs = nowMs - this.lastStepMs - this.stepMs;
     this.lastStepMs = nowMs;
     if (lateMs > Math.max(500, 2 * this.stepMs)) this.graceSteps = this.timeoutPlaces;

@@ -100,7 +100,7 @@ export class Hub {
   }
 
   /** @param {number} kind REVOCATION, SURVEY or ANSWER @param {NoticeListener} onNotice */
-  listen(kind, onNotice) {
+  listenForNotices(kind, onNotice) {
     this.listeners.set(kind, onNotice);
   }
 
@@ -115,14 +115,14 @@ export class Hub {
   }
 
   /** @param {Connection} connection */
-  add(connection) {
+  addConnection(connection) {
     this.everyone.add(connection);
     this.counters.accepted++;
-    this.#count();
+    this.#countRooms();
   }
 
   /** Removes a connection from all rooms. May be called twice. @param {Connection} connection */
-  remove(connection) {
+  removeConnection(connection) {
     if (connection.index < 0) return;
     connection.markClosed();
     this.everyone.delete(connection);
@@ -130,7 +130,7 @@ export class Hub {
       this.leave(connection, /** @type {Room} */ (this.rooms.get(name)));
     this.slowConsumers.forget(connection);
     this.counters.closed++;
-    this.#count();
+    this.#countRooms();
   }
 
   /**
@@ -155,8 +155,8 @@ export class Hub {
     const room = this.openRoom(name);
     if (room.sync !== null) {
       room.expect(connection);
-      this.reporter?.count(name, room.clientCount + 1); // first, because `add` may answer at once
-      room.sync.joins.add(connection, {
+      this.reporter?.count(name, room.clientCount + 1); // first, because `addJoin` may answer at once
+      room.sync.joins.addJoin(connection, {
         since,
         last,
         lastFromMs,
@@ -185,14 +185,14 @@ export class Hub {
    * @param {Pick<RoomRequest, 'onJoined'|'onRefused'>} request
    */
   watch(watcher, room, request) {
-    room.watch(1);
+    room.countWatchers(1);
     this.join(watcher, room.name, { since: null, ...request });
   }
 
   /** @param {Connection} watcher of the room @param {Room} room */
   unwatch(watcher, room) {
     watcher.markClosed();
-    room.watch(-1);
+    room.countWatchers(-1);
     if (room.has(watcher)) this.leave(watcher, room);
   }
 
@@ -211,7 +211,7 @@ export class Hub {
     room.users?.leave(connection);
     // A refused watcher still counts as a watcher, so the number may be -1.
     this.reporter?.count(room.name, Math.max(0, room.clientCount));
-    if (room.isEmpty) this.#close(room);
+    if (room.isEmpty) this.#closeRoom(room);
   }
 
   /** Called by Connection.fail. @param {Connection} connection @param {unknown} error */
@@ -282,7 +282,7 @@ export class Hub {
    */
   listUsers(name) {
     const users = this.rooms.get(name)?.users;
-    return users ? users.list() : new UserLists(() => this.tracker.read(name)).read();
+    return users ? users.readList() : new UserLists(() => this.tracker.read(name)).read();
   }
 
   /** Subscribes to a room unless it is open. The caller adds a connection. @param {string} name */
@@ -312,7 +312,7 @@ export class Hub {
   }
 
   /** @param {Room} room one without members */
-  #close(room) {
+  #closeRoom(room) {
     if (this.rooms.get(room.name) !== room) return;
     this.rooms.delete(room.name);
     this.counters.rooms--;
@@ -320,7 +320,7 @@ export class Hub {
     this.broker.unsubscribe(room.name);
   }
 
-  #count() {
+  #countRooms() {
     this.counters.connections = this.everyone.members.length;
     this.broker.reportConnections(this.counters.connections);
   }

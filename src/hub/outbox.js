@@ -78,7 +78,7 @@ export class Outbox {
   }
 
   /** @param {Outbox['onFlushed']} onFlushed called when all members have the publications */
-  listen(onFlushed) {
+  listenForFlushes(onFlushed) {
     this.onFlushed = onFlushed;
   }
 
@@ -93,7 +93,7 @@ export class Outbox {
       this.counters.overflowed++;
       return;
     }
-    this.#schedule(room, publication);
+    this.#scheduleRoom(room, publication);
     room.enqueue(publication);
     if (room.isState && room.waitingBytes > conflateAt(room.distinctBytes)) this.#conflate(room);
   }
@@ -108,12 +108,12 @@ export class Outbox {
 
   /** A mark is never dropped. @param {Room} room @param {Buffer} mark */
   pushResync(room, mark) {
-    this.#schedule(room, mark);
+    this.#scheduleRoom(room, mark);
     room.enqueueResync(mark);
   }
 
   /** @param {Room} room @param {Buffer} publication */
-  #schedule(room, publication) {
+  #scheduleRoom(room, publication) {
     this.bytes += publication.length;
     this.counters.queueDepth++;
     if (!room.isQueued && this.#queue(room)) this.slot.wake();
@@ -133,7 +133,7 @@ export class Outbox {
     else if (room.restsUntilMs === 0 || !this.#rests(room, this.turn.clock())) this.long.push(room);
     else {
       if (room.everyMs === 0) this.resting.push(room);
-      else this.due.add(room, room.restsUntilMs);
+      else this.due.addDue(room, room.restsUntilMs);
       return false;
     }
     return true;
@@ -156,7 +156,7 @@ export class Outbox {
   #endRests(now) {
     const { due, resting } = this;
     if (due.size > 0) {
-      while (due.nextMs <= now) this.long.push(/** @type {Room} */ (due.shift()));
+      while (due.nextMs <= now) this.long.push(/** @type {Room} */ (due.takeFirst()));
       if (due.size > 0) this.slot.wakeAt(due.nextMs);
     }
     if (resting.length === 0) return;
@@ -188,7 +188,7 @@ export class Outbox {
   flush() {
     for (;;) {
       const room =
-        this.long.shift() ?? this.short.shift() ?? this.resting.shift() ?? this.due.shift();
+        this.long.shift() ?? this.short.shift() ?? this.resting.shift() ?? this.due.takeFirst();
       if (room === undefined) return;
       this.#write(room, 0, Number.POSITIVE_INFINITY);
     }
@@ -230,7 +230,7 @@ export class Outbox {
             frames = frameOf(next - 1, transport);
             if (leavesAtResync(transport.format)) {
               // Copies the list before the member leaves the room.
-              flight.pause(next);
+              flight.suspend(next);
               ({ members, left } = flight);
               this.onResynced(room, member);
               if (!member.isOpen) continue;
@@ -262,7 +262,7 @@ export class Outbox {
         break;
       } catch (error) {
         // Copies the list: `fail` may take the member out of the room.
-        flight.pause(next);
+        flight.suspend(next);
         members[next - 1].fail(error);
         ({ members, left } = flight);
       }
@@ -272,7 +272,7 @@ export class Outbox {
     counters.bytesOut += bytes;
     const ended = pieceEnd === Number.POSITIVE_INFINITY ? now : this.turn.clock();
     flight.spend(ended - began);
-    if (next < members.length) flight.pause(next);
+    if (next < members.length) flight.suspend(next);
     else this.#land(room, flight, ended);
     if (room.isQueued) this.#queue(room);
     return ended;
@@ -316,7 +316,7 @@ export class Outbox {
    */
   #mayWait({ sync }, flight, member, bytes) {
     const { slowConsumers } = this;
-    if (sync === null) return slowConsumers.admit(member, bytes);
+    if (sync === null) return slowConsumers.admitBytes(member, bytes);
     const { start } = flight;
     if (start === null || slowConsumers.isLittle(member, bytes)) return true;
     sync.lag(member, start);

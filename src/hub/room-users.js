@@ -99,7 +99,7 @@ export class RoomUsers {
   }
 
   /** Reads the users for the answer to a client. */
-  list() {
+  readList() {
     this.lists ??= new UserLists(() => this.tracker.read(this.room));
     return this.lists.read();
   }
@@ -162,7 +162,7 @@ export class RoomUsers {
   }
 
   /** @param {ReadonlySet<string>} wanted users as JSON @param {Set<string>} found gets those here */
-  find(wanted, found) {
+  findUsers(wanted, found) {
     const { connections } = this;
     const [fewer, more] =
       wanted.size < connections.size ? [wanted, connections] : [connections, wanted];

@@ -84,7 +84,7 @@ export class Room {
   }
 
   /** @param {1|-1} change an operator begins to watch, or stops */
-  watch(change) {
+  countWatchers(change) {
     this.watchers += change;
   }
 
@@ -217,7 +217,7 @@ export class Room {
       }
       kept.push(publication);
     }
-    return this.#keep(kept.reverse(), bytes);
+    return this.#keepNewest(kept.reverse(), bytes);
   }
 
   /** Removes waiting messages with a position. Returns their number and bytes. */
@@ -228,11 +228,11 @@ export class Room {
       if (!isKept) bytes += publication.length;
       return isKept;
     });
-    return this.#keep(kept, bytes);
+    return this.#keepNewest(kept, bytes);
   }
 
   /** @param {Buffer[]} kept @param {number} bytes of the others */
-  #keep(kept, bytes) {
+  #keepNewest(kept, bytes) {
     const count = this.waiting.length - kept.length;
     this.waiting = kept;
     this.waitingBytes -= bytes;

@@ -121,14 +121,14 @@ export class Roster {
       this.isReading = false;
     }
     try {
-      return this.#take(list);
+      return this.#takeList(list);
     } finally {
       list.release();
     }
   }
 
   /** @param {import('./user-lists.js').UserList} list @returns {'read'|'large'|'unavailable'} */
-  #take(list) {
+  #takeList(list) {
     if (list.isStale) {
       this.hub.counters.readsRefused++;
       this.doubt();

@@ -64,14 +64,14 @@ export class SlowConsumers {
    * May this publication wait for the connection? If not, the policy has been applied.
    * @param {Connection} connection @param {number} bytes
    */
-  admit(connection, bytes) {
+  admitBytes(connection, bytes) {
     if (!connection.isOpen) return false;
     const pending = connection.transport.pendingBytes;
     if (pending === 0) return true;
     const { sinceMs } = this.#follow(connection, pending);
     if (this.#isSmall(pending, bytes) && this.#isYoung(sinceMs)) return true;
     if (this.policy === 'drop') this.counters.slow.dropped++;
-    else this.#close(connection, 'closed');
+    else this.#closeSlow(connection, 'closed');
     return false;
   }
 
@@ -91,14 +91,14 @@ export class SlowConsumers {
   queue(connection, bytes) {
     const pending = connection.transport.pendingBytes;
     if (pending === 0) {
-      this.#begin(connection, bytes);
+      this.#beginStall(connection, bytes);
       return true;
     }
     if (!connection.isOpen) return false;
     const lag = this.#follow(connection, pending);
     const mayBeOld = connection.hasHistory;
     if (!this.#isSmall(pending, bytes) || !(mayBeOld || this.#isYoung(lag.sinceMs))) {
-      this.#close(connection, 'closed');
+      this.#closeSlow(connection, 'closed');
       return false;
     }
     lag.handed += bytes;
@@ -117,7 +117,7 @@ export class SlowConsumers {
       }
       const lag = this.#follow(connection, pending);
       if (!this.#isYoung(lag.sinceMs) && this.#mustEnd(connection, lag, pending, now))
-        this.#close(connection, 'closed');
+        this.#closeSlow(connection, 'closed');
       else total += pending;
     }
     if (total > this.budgetBytes) this.#shed(total);
@@ -149,12 +149,12 @@ export class SlowConsumers {
     const lag = this.lagging.get(connection);
     // If all bytes that waited at `sinceMs` have been sent, the oldest byte is younger.
     return lag === undefined || lag.handed - pending >= lag.handedThen
-      ? this.#begin(connection, pending)
+      ? this.#beginStall(connection, pending)
       : lag;
   }
 
   /** @param {Connection} connection @param {number} pending bytes that age from now on */
-  #begin(connection, pending) {
+  #beginStall(connection, pending) {
     const now = this.clock();
     const lag = { sinceMs: now, handedThen: pending, handed: pending, taken: 0, takenMs: now };
     this.lagging.set(connection, lag);
@@ -179,12 +179,12 @@ export class SlowConsumers {
     for (const connection of largest) {
       if (total <= this.budgetBytes) return;
       total -= connection.transport.pendingBytes;
-      this.#close(connection, 'shed');
+      this.#closeSlow(connection, 'shed');
     }
   }
 
   /** @param {Connection} connection @param {'closed'|'shed'} consequence */
-  #close(connection, consequence) {
+  #closeSlow(connection, consequence) {
     this.counters.slow[consequence]++;
     this.forget(connection);
     connection.close(CLOSES.SLOW_CONSUMER);

@@ -67,10 +67,10 @@ export class UserLists {
     const member = event === 'join' ? Buffer.from(payload) : null;
     const change = { user: userHeadOf(payload), member };
     this.#changes.push(change);
-    this.#bytes += bytesOf(change);
+    this.#bytes += changeBytes(change);
     if (this.#bytes <= MAX_KEPT_BYTES) return;
     for (const list of this.#owed.values()) list.isStale = true;
-    this.#forget(this.#changes.length);
+    this.#forgetChanges(this.#changes.length);
   }
 
   /** Changes up to now. */
@@ -87,13 +87,13 @@ export class UserLists {
   end({ reading }) {
     this.#owed.delete(reading);
     const [oldest] = this.#owed.values();
-    this.#forget((oldest?.from ?? this.position) - this.#forgotten);
+    this.#forgetChanges((oldest?.from ?? this.position) - this.#forgotten);
   }
 
   /** @param {number} count of the oldest changes */
-  #forget(count) {
+  #forgetChanges(count) {
     if (count <= 0) return;
-    for (const change of this.#changes.splice(0, count)) this.#bytes -= bytesOf(change);
+    for (const change of this.#changes.splice(0, count)) this.#bytes -= changeBytes(change);
     this.#forgotten += count;
   }
 }
@@ -137,7 +137,7 @@ export class UserList {
 }
 
 /** @param {Change} change */
-function bytesOf({ user, member }) {
+function changeBytes({ user, member }) {
   return EVENT_BYTES + user.length + (member?.length ?? 0);
 }
 

@@ -6,7 +6,7 @@
 
 import { prometheusContentType, Registry } from 'prom-client';
 
-/** The content type of `Aggregate.text`. */
+/** The content type of `Aggregate.toPrometheus`. */
 export const CONTENT_TYPE = prometheusContentType;
 
 /** A power of two: see onGrid. */
@@ -59,12 +59,12 @@ export class Aggregate {
     const last = this.last.get(id) ?? [];
     this.last.set(
       id,
-      metrics.map((one, i) => this.#read(one, last[i])),
+      metrics.map((one, i) => this.#readSnapshot(one, last[i])),
     );
   }
 
   /** @param {Snapshot} snapshot @param {Reading} last @returns {Reading} */
-  #read({ form, values }, last) {
+  #readSnapshot({ form, values }, last) {
     const { metric, series } = form === undefined ? last : this.#resolve(form);
     return { metric, series, values: isCumulative(metric) ? values.map(onGrid) : values };
   }
@@ -120,7 +120,7 @@ export class Aggregate {
   }
 
   /** @returns {Promise<string>} for Prometheus */
-  text() {
+  toPrometheus() {
     this.#addUp();
     const registry = new Registry();
     for (const { form, series } of this.#metrics.values()) {

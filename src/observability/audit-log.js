@@ -72,15 +72,15 @@ function namesIn(subject) {
  * @param {unknown} value of a body that nobody may have checked
  */
 function logged(value) {
-  if (!Array.isArray(value)) return cut(value);
-  const names = value.slice(0, MAX_NAMES).map(cut);
+  if (!Array.isArray(value)) return shortened(value);
+  const names = value.slice(0, MAX_NAMES).map(shortened);
   return value.length > names.length
     ? [...names, `and ${value.length - names.length} more`]
     : names;
 }
 
 /** @param {unknown} value */
-function cut(value) {
+function shortened(value) {
   if (typeof value !== 'string') return typeof value === 'number' ? value : undefined;
   if (value.length <= MAX_NAME_LENGTH) return value;
   return `${value.slice(0, MAX_NAME_LENGTH)}… (${value.length} characters)`;

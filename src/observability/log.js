@@ -229,7 +229,7 @@ class Destination {
   #flushAtExit() {
     // The callback of a pending write can't run any more, but its thread completes the write.
     if (this.isWriting) {
-      pause(EXIT_WRITE_MS);
+      blockThread(EXIT_WRITE_MS);
       this.batch = undefined;
     }
     const end = performance.now() + EXIT_WAIT_MS;
@@ -239,7 +239,7 @@ class Destination {
       } catch (error) {
         const isFull = /** @type {NodeJS.ErrnoException} */ (error).code === 'EAGAIN';
         if (!isFull || performance.now() > end) return;
-        pause(EXIT_STEP_MS);
+        blockThread(EXIT_STEP_MS);
       }
     }
   }
@@ -278,6 +278,6 @@ function withoutBlocking(descriptor) {
 }
 
 /** Blocks this thread. @param {number} ms */
-function pause(ms) {
+function blockThread(ms) {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }

@@ -27,7 +27,7 @@ class Registry {
   #metrics = new Map();
 
   /** @param {string} name @param {Read} read */
-  add(name, read) {
+  addMetric(name, read) {
     if (this.#metrics.has(name)) throw new Error(`two metrics have the name ${name}`);
     this.#metrics.set(name, read);
   }
@@ -214,7 +214,7 @@ function registerFamily(registry, row) {
 
 /** @param {Registry} registry @param {Form} form @param {readonly FastHistogram[]} members */
 function registerAll(registry, form, members) {
-  registry.add(form.name, () => {
+  registry.addMetric(form.name, () => {
     /** @type {number[]} */
     const values = [];
     for (const one of members) one.addTo(values);
@@ -254,7 +254,7 @@ function register(registry, row, source) {
   const single = formOf(row, [{ labels: {} }]);
   let keys = '';
   let several = formOf(row, []);
-  registry.add(name, () => {
+  registry.addMetric(name, () => {
     const value = read?.(source) ?? 0;
     if (typeof value === 'number') return { form: single, values: [value] };
     const now = Object.keys(value);

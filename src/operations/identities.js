@@ -14,17 +14,17 @@ import { refusal } from '../protocol/refusal.js';
 /**
  * Lets connections into the hub, after the hook onConnect.
  * @typedef {Pick<import('../auth/authentication.js').Authentication,
- *   'isRequired'|'identify'|'enter'|'leave'>} Entrance
+ *   'isRequired'|'identify'|'admitConnection'|'leave'>} Entrance
  */
 
 /**
  * @typedef {object} IdentityParts
- * @property {Pick<import('../hub/hub.js').Hub, 'add'|'remove'>} hub
+ * @property {Pick<import('../hub/hub.js').Hub, 'addConnection'|'removeConnection'>} hub
  * @property {Pick<import('./lane.js').Lane, 'after'|'forget'>} lane
  * @property {Entrance|null} [entrance] null if neither tokens nor hooks are configured
- * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'renew'|'end'|'isRevoked'>}
+ * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'renewSession'|'end'|'isRevoked'>}
  *   [sessions] of connections with a user
- * @property {Pick<import('../auth/user-places.js').UserPlaces, 'isOff'|'take'>} [userPlaces] limits
+ * @property {Pick<import('../auth/user-places.js').UserPlaces, 'isOff'|'takePlace'>} [userPlaces] limits
  *   connections per user
  * @property {Pick<import('../auth/verifier.js').TokenVerifier, 'verify'>|null} [verifier] null if no
  *   tokens are configured
@@ -63,15 +63,15 @@ export class Identities {
    * @param {(connection: Connection) => void} [onSession] in place of the usual listener
    */
   enter(connection, credentials, onSession) {
-    if (this.entrance === null) this.hub.add(connection);
-    else this.entrance.enter(connection, credentials, onSession);
+    if (this.entrance === null) this.hub.addConnection(connection);
+    else this.entrance.admitConnection(connection, credentials, onSession);
   }
 
   /** Its socket is closed. Its waiting commands are lost. @param {Connection} connection */
   leave(connection) {
     if (this.entrance === null) {
       this.sessions?.end(connection);
-      this.hub.remove(connection);
+      this.hub.removeConnection(connection);
     } else this.entrance.leave(connection);
     this.lane.forget(connection);
   }
@@ -118,7 +118,7 @@ export class Identities {
       this.#begin(connection, identity, null);
       return act(null);
     }
-    const placed = this.userPlaces.take(identity).catch(() => UNCOUNTED);
+    const placed = this.userPlaces.takePlace(identity).catch(() => UNCOUNTED);
     this.lane.after(connection, 'token', 0, placed, ({ lease, refusal: refused }) => {
       if (!connection.isOpen) return lease?.release();
       if (refused === null) this.#begin(connection, identity, lease);
@@ -139,7 +139,7 @@ export class Identities {
 
   /** A new token of the same user. @param {Connection} connection @param {Identity} identity */
   renew(connection, identity) {
-    if (!connection.session.isAnonymous) this.sessions?.renew(connection, identity);
+    if (!connection.session.isAnonymous) this.sessions?.renewSession(connection, identity);
   }
 
   /** @param {Identity} identity */

@@ -83,12 +83,12 @@ export class Joins {
    * @param {Connection} connection @param {string} name @param {JoinOptions} join
    */
   subscribe(connection, name, join) {
-    if (join.isOwn) return this.#enter(connection, name, join);
+    if (join.isOwn) return this.#enterRoom(connection, name, join);
     const fault = this.#stateFault(connection, name) ?? this.#nameFault(connection, join.who);
     if (fault !== null) return join.onRefused(fault);
-    if (join.isAsked) return this.#enter(connection, name, join);
+    if (join.isAsked) return this.#enterRoom(connection, name, join);
     this.ask(connection, name, (refused) => {
-      if (refused === null) this.#enter(connection, name, join);
+      if (refused === null) this.#enterRoom(connection, name, join);
       else join.onRefused(refusal(refused.code, refused.message, 0));
     });
   }
@@ -265,7 +265,7 @@ export class Joins {
   }
 
   /** @param {Connection} connection @param {string} name @param {JoinOptions} join */
-  #enter(connection, name, join) {
+  #enterRoom(connection, name, join) {
     const { hub } = this;
     const room = hub.rooms.get(name);
     if (room?.has(connection)) {
@@ -321,7 +321,7 @@ export class Joins {
   #readsFault(name) {
     const { hub, counters } = this;
     const { scheduler } = hub;
-    if (hub.rooms.has(name) || !scheduler.isFull || !scheduler.hasHistory(name)) return null;
+    if (hub.rooms.has(name) || !scheduler.isOverloaded || !scheduler.hasHistory(name)) return null;
     counters.readsRefused++;
     return refusal('READS_WAIT', undefined, 0);
   }

@@ -7,9 +7,9 @@
 // Bounded: concurrent hooks of a connection, and waiting bytes of a connection and of the worker.
 // Above a bound a command is refused with UNAVAILABLE, and counted.
 
-/** For one connection; a larger message may wait alone. */
+/** The bound of one connection; a larger message may wait alone. */
 const MAX_BYTES = 256 * 1024;
-/** For all connections of the worker. Unauthenticated ones may fill half. */
+/** The bound of all connections of the worker. Unauthenticated ones may fill half. */
 const MAX_ALL_BYTES = 32 * 1024 * 1024;
 /** Memory of a waiting command, without its bytes. */
 const COMMAND_BYTES = 512;
@@ -106,7 +106,7 @@ export class Lane {
     const step = { act: isThere ? () => act(answer) : null, bytes: bytes + COMMAND_BYTES };
     line.steps.push(step);
     this.#count(line, step.bytes);
-    if (isThere) return; // it moves with the steps before it
+    if (isThere) return; // the line moves with the steps before it
     const settle = (/** @type {() => void} */ ready) => {
       step.act = ready;
       this.#move(connection, line);

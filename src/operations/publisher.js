@@ -9,10 +9,10 @@
 import { EVERYONE } from '../hub/hub.js';
 import {
   hasKey,
-  keyOf,
   keyTextOf,
   payloadText,
   senderOf,
+  stateKeyOf,
   withPayload,
 } from '../protocol/publication.js';
 import { refusal } from '../protocol/refusal.js';
@@ -171,7 +171,7 @@ export class Publisher {
     }
     const { asked } = message;
     const payload = asked === undefined ? JSON.parse(payloadText(publication)) : asked.payload;
-    const key = hasKey(publication) ? keyOf(publication) : undefined;
+    const key = hasKey(publication) ? stateKeyOf(publication) : undefined;
     const verdict = hooks.callFor('onPublish', connection, [room, payload], key);
     const { length } = publication;
     lane.after(connection, 'message', length, verdict, ({ refusal: refused, answer }) => {

@@ -63,7 +63,7 @@ export class Reads {
    * @template T @param {Connection} connection @param {Id} id @param {ReadRequest<T>} request
    */
   #wait(connection, id, { read, send, isOfUsers = false, refuse }) {
-    if (this.isFull) return this.#refuse(connection, id);
+    if (this.isFull) return this.#refuseRead(connection, id);
     this.#waiting++;
     const end = (/** @type {() => void} */ act) => {
       this.#waiting--;
@@ -79,7 +79,7 @@ export class Reads {
         const answer = () => {
           end(() => {
             if (!connection.isOpen) return;
-            if (owed.isStale) this.#refuse(connection, id);
+            if (owed.isStale) this.#refuseRead(connection, id);
             else this.charge(connection, send(result));
           });
           owed.release?.();
@@ -95,7 +95,7 @@ export class Reads {
   }
 
   /** @param {Connection} connection @param {Id} id */
-  #refuse(connection, id) {
+  #refuseRead(connection, id) {
     this.counters.readsRefused++;
     this.replies.error(connection, 'UNAVAILABLE', id);
   }

@@ -6,7 +6,7 @@ import { refusalOfBroker } from './broker-refusal.js';
 import { FaultCounts } from './fault-counts.js';
 
 const NO_ROOM = `room is missing. ${ERRORS.INVALID_ROOM.message}`;
-/** With this many malformed messages, a connection is closed with 4501. */
+/** A connection is closed with 4501 after this many malformed messages. */
 const MAX_MALFORMED = 3;
 
 /** @import { Connection } from '../hub/connection.js' */

@@ -71,7 +71,7 @@ export class Balancer {
   /** A worker has died, or a reload begins: clients will return. @param {number} nowMs */
   interrupt(nowMs) {
     this.skewedMs = null;
-    this.#end('interrupted', nowMs);
+    this.#endRebalance('interrupted', nowMs);
   }
 
   /**
@@ -95,42 +95,42 @@ export class Balancer {
     if (!loads.every(({ isSteady }) => isSteady)) return NO_ORDERS;
     if (this.run === null) {
       if (nowMs - this.skewedMs < rules.settleMs || nowMs < this.pausedUntilMs) return NO_ORDERS;
-      this.#begin(nowMs, counts, rules);
+      this.#beginRebalance(nowMs, counts, rules);
     }
-    return this.#move(nowMs, counts, rules);
+    return this.#moveConnections(nowMs, counts, rules);
   }
 
   /** @param {number} nowMs @param {readonly number[]} counts @param {Rules} rules */
-  #begin(nowMs, counts, { skewPercent }) {
-    const excess = sumOf(excessOf(counts, skewPercent));
+  #beginRebalance(nowMs, counts, { skewPercent }) {
+    const excess = totalOf(excessOf(counts, skewPercent));
     this.run = { startedMs: nowMs, moved: 0, checkedMs: nowMs, excess };
     this.log.info({ skew: rounded(skewOf(counts)), connections: counts }, 'rebalance started');
   }
 
   /** @param {number} nowMs @param {readonly number[]} counts @param {Rules} rules */
-  #move(nowMs, counts, rules) {
+  #moveConnections(nowMs, counts, rules) {
     const { run } = this;
-    const excess = sumOf(excessOf(counts, rules.skewPercent));
+    const excess = totalOf(excessOf(counts, rules.skewPercent));
     if (run === null || excess === 0) {
-      this.#end('done', nowMs, counts);
+      this.#endRebalance('done', nowMs, counts);
       return NO_ORDERS;
     }
     if (nowMs - run.checkedMs >= PATIENCE_MS) {
       if (excess > run.excess * (1 - MIN_PROGRESS)) {
         this.pausedUntilMs = nowMs + PAUSE_MS;
-        this.#end('abandoned', nowMs, counts);
+        this.#endRebalance('abandoned', nowMs, counts);
         return NO_ORDERS;
       }
       run.checkedMs = nowMs;
       run.excess = excess;
     }
     const orders = ordersFor(counts, rules);
-    run.moved += sumOf(orders);
+    run.moved += totalOf(orders);
     return orders;
   }
 
   /** @param {Result} result @param {number} nowMs @param {readonly number[]} [counts] */
-  #end(result, nowMs, counts) {
+  #endRebalance(result, nowMs, counts) {
     const { run } = this;
     if (run === null) return;
     this.run = null;
@@ -154,11 +154,11 @@ function excessOf(counts, skewPercent) {
 
 /** @param {readonly number[]} counts */
 function meanOf(counts) {
-  return sumOf(counts) / counts.length;
+  return totalOf(counts) / counts.length;
 }
 
 /** @param {readonly number[]} numbers */
-function sumOf(numbers) {
+function totalOf(numbers) {
   return numbers.reduce((sum, number) => sum + number, 0);
 }
 

@@ -2,7 +2,7 @@
 // access rules.
 
 import { networkInterfaces } from 'node:os';
-import { describe } from '../config/config.js';
+import { describeConfig } from '../config/config.js';
 import { consoleAccess } from '../config/console.js';
 
 /** @import { Config } from '../config/settings.js' */
@@ -20,9 +20,10 @@ import { consoleAccess } from '../config/console.js';
  * @returns {BannerLine[]} the first is the title
  */
 export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {
-  const { broker, limits, rates, access, api, pusher, centrifugo, webhooks } = describe(config);
+  const { broker, limits, rates, access, api, pusher, centrifugo, webhooks } =
+    describeConfig(config);
   const scheme = config.tls === null ? 'ws' : 'wss';
-  const hosts = config.host === '' ? ['localhost', ...addresses()] : [bracketed(config.host)];
+  const hosts = config.host === '' ? ['localhost', ...lanAddresses()] : [bracketed(config.host)];
   const urls = hosts.map((host) => `${scheme}://${host}:${port}`);
   const title = `fanfare is ready: ${config.workers} worker${config.workers === 1 ? '' : 's'}`;
   const away = ' is unreachable: publishes are refused until it returns';
@@ -66,7 +67,7 @@ function consoleText(config, port) {
 }
 
 /** Up to two IPv4 addresses of the machine, without loopback. @returns {string[]} */
-function addresses() {
+function lanAddresses() {
   const all = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
   return all
     .filter(({ family, internal }) => family === 'IPv4' && !internal)

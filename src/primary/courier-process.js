@@ -73,7 +73,7 @@ export class CourierProcess {
   async reload(settings) {
     this.#settings = null; // the courier is about to exit
     this.#next = settings;
-    await this.#end();
+    await this.#endProcess();
     if (this.#next !== settings) return; // a later call waited for the same exit
     this.#next = null;
     this.#deaths = 0;
@@ -84,7 +84,7 @@ export class CourierProcess {
   async stop() {
     this.#isStopping = true;
     clearInterval(this.#check);
-    await this.#end();
+    await this.#endProcess();
   }
 
   /** A worker begins to drain. @param {number} ms within which its clients return */
@@ -133,7 +133,7 @@ export class CourierProcess {
       child.send({ type: 'pauseLeaves', ms: pausedMs }, () => {});
     child.on('message', (/** @type {FromCourier} */ message) => {
       if (message.type === 'tested') this.#waiting.get(message.id)?.(message.result);
-      else if (message.type === 'call') this.#answer(child, message);
+      else if (message.type === 'call') this.#answerCall(child, message);
       else {
         this.#silence = 0;
         this.status = message;
@@ -148,7 +148,7 @@ export class CourierProcess {
   }
 
   /** @param {ChildProcess} child @param {import('../webhooks/queue-channel.js').Call} call */
-  async #answer(child, call) {
+  async #answerCall(child, call) {
     const queue = this.queue();
     if (queue === null) return;
     const answer = await answerCall(queue, call);
@@ -176,7 +176,7 @@ export class CourierProcess {
   }
 
   /** @returns {Promise<void>} */
-  #end() {
+  #endProcess() {
     clearTimeout(this.#timer);
     const child = this.#child;
     if (child === null) return Promise.resolve();

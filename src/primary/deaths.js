@@ -28,7 +28,7 @@ export class Deaths {
   }
 
   /** @param {'crashed'|'hung'|'start'} cause */
-  add(cause) {
+  recordDeath(cause) {
     const now = performance.now();
     this.byCause[cause]++;
     if (cause === 'start') this.failedStarts++;
@@ -54,7 +54,7 @@ export class Deaths {
   }
 
   /** Logs the end of a crash loop. Call it about once a second. */
-  check() {
+  checkCrashLoop() {
     if (!this.isCrashLoopLogged || this.isCrashLoop()) return;
     this.isCrashLoopLogged = false;
     this.log.info('crash loop over: fewer than five deaths in the last minute');
@@ -64,7 +64,7 @@ export class Deaths {
     return this.failedStarts >= MAX_FAILED_STARTS;
   }
 
-  get pauseMs() {
+  get restartPauseMs() {
     return Math.min(FIRST_RESTART_MS * 2 ** (this.recentMs.length - 1), LONGEST_RESTART_MS);
   }
 }

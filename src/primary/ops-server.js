@@ -55,7 +55,7 @@ export class OpsServer {
         requestTimeout: REQUEST_TIMEOUT_MS,
         connectionsCheckingInterval: 1000,
       },
-      (request, response) => this.#request(request, response),
+      (request, response) => this.#takeRequest(request, response),
     );
     this.server.timeout = STALL_TIMEOUT_MS;
     this.server.on('connection', (socket) => this.#connected(socket));
@@ -96,7 +96,7 @@ export class OpsServer {
   }
 
   /** @param {IncomingMessage} request @param {ServerResponse} response */
-  #request(request, response) {
+  #takeRequest(request, response) {
     const { socket } = request;
     const place = this.#sockets.get(socket);
     if (place === undefined) return; // the socket has been closed
@@ -106,7 +106,7 @@ export class OpsServer {
     place.group = this.#crowd.add(socket, place.address); // now the last of its address
     const path = request.url?.split('?', 1)[0] ?? '';
     const turnstile = PROBE_PATHS.has(path) ? this.probes : this.others;
-    const leave = turnstile.enter(place.address, () => this.app(request, response));
+    const leave = turnstile.waitInLine(place.address, () => this.app(request, response));
     response.on('close', leave);
   }
 

@@ -110,7 +110,7 @@ class Primary {
       metrics: async () => {
         await this.#supervisor?.snapshots.collect();
         this.#aggregate.update(PRIMARY_ID, own.snapshot());
-        return this.#aggregate.text();
+        return this.#aggregate.toPrometheus();
       },
       readiness: () => this.#readiness(),
       pages: this.page.routes,

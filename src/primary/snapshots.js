@@ -85,13 +85,13 @@ export class Snapshots {
     this.aggregate.update(one.id, metrics);
     if (this.pending === undefined || request !== this.request) return;
     this.answered.add(one.id);
-    this.#answer(one.id);
+    this.#answerScrape(one.id);
   }
 
   /** Adds the worker's counts to those of departed workers after its last message. @param {WorkerProcess} one */
   depart(one) {
     const { worker, id } = one;
-    this.#answer(id);
+    this.#answerScrape(id);
     let isOver = false;
     const over = () => {
       if (isOver) return;
@@ -106,7 +106,7 @@ export class Snapshots {
   }
 
   /** @param {number} id of a worker that has answered or exited */
-  #answer(id) {
+  #answerScrape(id) {
     this.pending?.waiting.delete(id);
     if (this.pending?.waiting.size === 0) this.pending.done();
   }

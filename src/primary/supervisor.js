@@ -126,7 +126,7 @@ export class Supervisor {
         const stoodStill = now - checkedMs > checkMs + 500;
         checkedMs = now;
         this.#checkBeats(now, stoodStill);
-        this.deaths.check();
+        this.deaths.checkCrashLoop();
       }, checkMs),
       setInterval(() => this.snapshots.collect({ isScrape: false }), SNAPSHOT_INTERVAL_MS),
       setInterval(() => this.#balance(performance.now()), BALANCE_INTERVAL_MS),
@@ -390,7 +390,7 @@ export class Supervisor {
 
   /** @param {WorkerProcess} one @param {ToPrimary} message */
   #workerOnMessage(one, message) {
-    one.heard();
+    one.liveness.heard();
     switch (message.type) {
       case 'beat':
         one.beats(message);
@@ -483,7 +483,7 @@ export class Supervisor {
    * @param {number} slot @param {'crashed'|'hung'|'start'} cause
    */
   #died(slot, cause) {
-    this.deaths.add(cause);
+    this.deaths.recordDeath(cause);
     const serves = this.slots.some((one) => one?.state === 'ready');
     if (this.deaths.isHopeless && !serves) {
       this.log.fatal(
@@ -493,7 +493,7 @@ export class Supervisor {
       return;
     }
     if (this.successors[slot] !== undefined) return; // the reload fills the slot
-    const afterMs = this.deaths.pauseMs;
+    const afterMs = this.deaths.restartPauseMs;
     this.log.warn({ slot, afterMs }, 'replacing worker');
     const replace = () => {
       this.restarts++;
@@ -537,7 +537,7 @@ export class Supervisor {
     for (let i = 0; i < slots.length; i++) {
       this.turn = (this.turn + 1) % slots.length;
       const one = slots[this.turn];
-      if (one?.state === 'ready' && !one.isSilent(now)) return one;
+      if (one?.state === 'ready' && !one.liveness.isSilent(now)) return one;
     }
     return undefined;
   }
@@ -557,13 +557,13 @@ export class Supervisor {
   #checkBeats(now, stoodStill) {
     const { workerTimeoutMs } = this.settings.config;
     for (const one of this.processes.values()) {
-      if (stoodStill) one.heard(now);
+      if (stoodStill) one.liveness.heard(now);
       // Workers that start or drain have their own deadlines.
       if (one.state !== 'ready' || one.isHung) continue;
-      const found = one.check(now, workerTimeoutMs);
+      const found = one.liveness.judge(one.pid, now, workerTimeoutMs);
       const where = { slot: one.slot, workerPid: one.pid };
       if (found === 'hung') {
-        this.#killHung(one, `silent for ${Math.round(now - one.heardMs)} ms`);
+        this.#killHung(one, `silent for ${Math.round(one.liveness.silentMs(now))} ms`);
       } else if (found === 'busy') {
         this.log.warn(where, 'worker is busy: its event loop is blocked');
       } else if (found === 'recovered') {

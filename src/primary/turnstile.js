@@ -24,14 +24,14 @@ export class Turnstile {
    * @param {string} address @param {() => void} go called at once or in its turn
    * @returns {() => void} leaves the line
    */
-  enter(address, go) {
-    if (this.#line.size === 0 && this.#take()) {
+  waitInLine(address, go) {
+    if (this.#line.size === 0 && this.#takeToken()) {
       go();
       return () => {};
     }
     const waiting = this.#line.get(address) ?? new Set();
     this.#line.set(address, waiting.add(go));
-    this.#timer ??= setInterval(() => this.#turn(), TURN_MS).unref();
+    this.#timer ??= setInterval(() => this.#letThrough(), TURN_MS).unref();
     return () => {
       const mine = this.#line.get(address);
       if (mine?.delete(go) && mine.size === 0) this.#line.delete(address);
@@ -44,17 +44,17 @@ export class Turnstile {
     this.#line.clear();
   }
 
-  #take() {
+  #takeToken() {
     const nowMs = this.now();
     if (!this.#rate.has(this.#bucket, nowMs)) return false;
     this.#rate.take(this.#bucket, nowMs);
     return true;
   }
 
-  #turn() {
+  #letThrough() {
     // An address with more requests is added again at the end, so this loop reaches it again.
     for (const [address, waiting] of this.#line) {
-      if (!this.#take()) return;
+      if (!this.#takeToken()) return;
       const [go] = waiting;
       waiting.delete(go);
       this.#line.delete(address);

@@ -3,19 +3,15 @@
 //      |                  |                  |
 //      '------------------'------------------'--- exit, or SIGKILL if hung or overdue
 //
-// It tells busy workers from hung ones. The supervisor acts.
+// The supervisor acts on it. liveness.js tells busy workers from hung ones.
 
-import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { within } from '../backend/deferred.js';
 import { heapOfWorker, readPart } from '../config/system-memory.js';
+import { Liveness, MAX_BEAT_AGE_MS } from './liveness.js';
 
-/** A silent worker is busy, not hung, for at most this many time-outs. */
-const MAX_BUSY_TIMEOUTS = 6;
 /** Above this many unanswered requests for metrics, no more are sent: bounds the IPC queue. */
 const MAX_UNANSWERED = 4;
-/** A worker with an older heartbeat is not steady: its numbers may be wrong. */
-const MAX_BEAT_AGE_MS = 3000;
 /** Between the end of a worker's drain and its SIGKILL. */
 export const KILL_AFTER_MS = 1000;
 
@@ -44,12 +40,7 @@ export class WorkerProcess {
     this.failure = '';
     /** Another start would fail in the same way. */
     this.isInvalidSetting = false;
-    this.heardMs = performance.now();
-    this.isBusy = false;
-    /** The worker's system calls, counted while it is silent. @type {number|null} */
-    this.calls = null;
-    /** When that number last grew. */
-    this.calledMs = 0;
+    this.liveness = new Liveness();
     this.unanswered = 0;
     /** @type {{atMs: number, connections: number, isSteady: boolean}} */
     this.beat = { atMs: 0, connections: 0, isSteady: false };
@@ -103,16 +94,6 @@ export class WorkerProcess {
   killHung(why) {
     this.isHung = true;
     this.kill(why);
-  }
-
-  /** @param {number} [now] */
-  heard(now = performance.now()) {
-    this.heardMs = now;
-  }
-
-  /** Has it sent nothing for some heartbeats? @param {number} nowMs */
-  isSilent(nowMs) {
-    return nowMs - this.heardMs > MAX_BEAT_AGE_MS;
   }
 
   /** @param {Beat} beat */
@@ -178,48 +159,6 @@ export class WorkerProcess {
     this.state = 'gone';
     clearTimeout(this.startTimer);
     this.resolveStarted?.(false);
-  }
-
-  /**
-   * A ready worker without a message for `timeoutMs` is hung. If it still makes system calls, it is
-   * busy, for at most MAX_BUSY_TIMEOUTS time-outs.
-   * @param {number} now @param {number} timeoutMs
-   * @returns {'alive'|'recovered'|'silent'|'busy'|'hung'} `recovered` and `busy` only once
-   */
-  check(now, timeoutMs) {
-    const silentMs = now - this.heardMs;
-    if (silentMs <= timeoutMs / 2) {
-      const wasBusy = this.isBusy;
-      this.calls = null;
-      this.isBusy = false;
-      return wasBusy ? 'recovered' : 'alive';
-    }
-    const calls = systemCalls(this.pid);
-    if (this.calls !== null && calls !== null && calls > this.calls) this.calledMs = now;
-    this.calls = calls;
-    if (silentMs <= timeoutMs) return 'silent';
-    const calledOfLate = now - this.calledMs <= timeoutMs / 2;
-    if (!calledOfLate || silentMs > MAX_BUSY_TIMEOUTS * timeoutMs) return 'hung';
-    if (this.isBusy) return 'silent';
-    this.isBusy = true;
-    return 'busy';
-  }
-}
-
-/**
- * Reads and writes of a process. A flood keeps the event loop busy with both; an endless loop in
- * JavaScript and a stopped process do neither.
- * @param {number|undefined} pid
- * @returns {number|null} null if the system does not count them: not Linux, or an old kernel
- */
-function systemCalls(pid) {
-  try {
-    const text = readFileSync(`/proc/${pid}/io`, 'latin1');
-    const reads = /^syscr: (\d+)$/m.exec(text);
-    const writes = /^syscw: (\d+)$/m.exec(text);
-    return reads && writes ? Number(reads[1]) + Number(writes[1]) : null;
-  } catch {
-    return null;
   }
 }
 

@@ -70,7 +70,7 @@ export class CompactedLog {
     const isNew = former === undefined || former.isTombstone;
     if (isNew && this.keys >= this.maxKeys) return false;
     const freed = isNew ? 0 : former.bytes;
-    return this.liveBytes - freed + bytesOf(publication) <= this.maxBytes;
+    return this.liveBytes - freed + entryBytes(publication) <= this.maxBytes;
   }
 
   /**
@@ -83,7 +83,7 @@ export class CompactedLog {
     const former = this.byKey.get(key);
     if (former !== undefined) this.#remove(former);
     const isTombstone = isRemoval(publication);
-    const bytes = bytesOf(publication);
+    const bytes = entryBytes(publication);
     const entry = { key, offset, publication: kept, isTombstone, bytes, isStale: false };
     this.entries.push(entry);
     this.byKey.set(key, entry);
@@ -184,6 +184,6 @@ function isFresh({ isStale }) {
 }
 
 /** @param {Buffer} publication with a key: the key is in its header, and is counted twice */
-function bytesOf(publication) {
+function entryBytes(publication) {
   return keyBytes(publication) + publication.length;
 }

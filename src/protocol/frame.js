@@ -42,7 +42,7 @@ export function roomPrefix(room) {
 }
 
 /** @param {Buffer} prefix the same object as from roomPrefix @returns {string} the room */
-export function roomOf(prefix) {
+export function roomOfPrefix(prefix) {
   return roomsOfApps.get(prefix) ?? prefix.toString('latin1', ROOM_START, prefix.length - ROOM_END);
 }
 

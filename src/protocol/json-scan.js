@@ -77,7 +77,7 @@ export function scan(b) {
   let i = skipSpace(b, 0);
   if (b[i] !== OPEN_BRACE) return refused(i);
   i = skipSpace(b, i + 1);
-  if (b[i] === CLOSE_BRACE) return ended(b, i + 1);
+  if (b[i] === CLOSE_BRACE) return endOfMessage(b, i + 1);
   for (;;) {
     const keyStart = i;
     isStrict = true;
@@ -96,14 +96,14 @@ export function scan(b) {
     }
     i = skipSpace(b, i);
     const c = b[i];
-    if (c === CLOSE_BRACE) return ended(b, i + 1);
+    if (c === CLOSE_BRACE) return endOfMessage(b, i + 1);
     if (c !== COMMA) return refused(i);
     i = skipSpace(b, i + 1);
   }
 }
 
 /** @param {Buffer} b @param {number} at after the object */
-function ended(b, at) {
+function endOfMessage(b, at) {
   const i = skipSpace(b, at);
   return i === b.length ? found : refused(i);
 }

@@ -191,7 +191,7 @@ export function keyTextOf(publication) {
 }
 
 /** @param {Buffer} publication with a key @returns {string} */
-export function keyOf(publication) {
+export function stateKeyOf(publication) {
   const text = keyTextOf(publication);
   return text.includes('\\') ? JSON.parse(`"${text}"`) : text;
 }

@@ -1,7 +1,7 @@
 // catch-up.js: which rooms have been compared with the broker since an outage. A read that began
 // before its end proves nothing, so the room is compared again.
 
-/** @typedef {{check(): void}} Checked */
+/** @typedef {{comparePosition(): void}} Checked */
 
 export class CatchUp {
   constructor() {
@@ -13,7 +13,7 @@ export class CatchUp {
   }
 
   /** @param {() => void} onDone called when the broker is up and every room has been compared */
-  listen(onDone) {
+  listenForEnd(onDone) {
     this.onDone = onDone;
   }
 
@@ -21,14 +21,14 @@ export class CatchUp {
   begin(rooms) {
     this.era++;
     this.unproven = new Set(rooms);
-    for (const room of this.unproven) room.check();
+    for (const room of this.unproven) room.comparePosition();
     this.#finish();
   }
 
   /** @param {Checked} room @param {number} era of the read that compared it */
   proven(room, era) {
     if (!this.unproven.has(room)) return;
-    if (era !== this.era) return room.check();
+    if (era !== this.era) return room.comparePosition();
     this.unproven.delete(room);
     this.#finish();
   }

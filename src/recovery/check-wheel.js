@@ -15,7 +15,7 @@ const MAX_QUIET_TICKS = 37;
 /**
  * A room as the wheel sees it.
  * @typedef {object} Checked
- * @property {() => void} check compares the position
+ * @property {() => void} comparePosition compares the position
  * @property {() => void} tend forgets publications that the store has deleted, and lets waiting
  *   members try again
  */
@@ -32,7 +32,7 @@ export class CheckWheel {
   }
 
   /** @param {Checked} checked @returns {Timetable} */
-  add(checked) {
+  addTimetable(checked) {
     this.size++;
     this.timer ??= setInterval(() => this.tick(), TICK_MS).unref();
     return new Timetable(this, checked);
@@ -104,7 +104,7 @@ class Timetable {
     const provenTicks = wheel.ticks - this.provenTick;
     if (provenTicks >= MIN_QUIET_TICKS || this.mustCheck) {
       this.mustCheck = false;
-      checked.check();
+      checked.comparePosition();
       if (!this.mustCheck) wheel.place(this, wheel.ticks + quietTicks());
     } else {
       wheel.place(this, wheel.ticks + Math.max(1, quietTicks() - provenTicks));

@@ -162,7 +162,7 @@ export class LaggingMembers {
     this.waiting.clear();
     for (const member of waiting) {
       // A member that has everything becomes an ordinary one now, before the next flush.
-      if (this.#isCaughtUp(member)) this.finish(member);
+      if (this.#isCaughtUp(member)) this.finishCatchUp(member);
       else this.shared.steps.add(member);
     }
   }
@@ -183,7 +183,7 @@ export class LaggingMembers {
     if (end < 0 || delivery.isMarking() || stream.epoch === stream.deletedEpoch)
       return void this.waiting.add(member);
     if (this.isLost(member, end)) return this.restart(member, end);
-    if (this.hasAll(member, end)) return this.finish(member);
+    if (this.hasAll(member, end)) return this.finishCatchUp(member);
     this.advance(member, end);
   }
 
@@ -193,11 +193,11 @@ export class LaggingMembers {
     stream.expire();
     const next = member.offset + 1;
     const { replayBuffer } = stream;
-    if (next >= replayBuffer.first) return this.#send(member, replayBuffer, end);
+    if (next >= replayBuffer.first) return this.#sendFrames(member, replayBuffer, end);
     const { page } = this;
-    if (page?.epoch !== member.epoch) return this.#read(member);
-    if (page.has(next)) return this.#send(member, page, Math.min(end, page.last));
-    if (!page.lacks(next)) return this.#read(member);
+    if (page?.epoch !== member.epoch) return this.#readPage(member);
+    if (page.has(next)) return this.#sendFrames(member, page, Math.min(end, page.last));
+    if (!page.lacks(next)) return this.#readPage(member);
     member.isLost = true;
     this.restart(member, end);
   }
@@ -233,7 +233,7 @@ export class LaggingMembers {
    * @param {LaggingMember} member
    * @param {Publications} publications those after its position, up to `end` @param {number} end
    */
-  #send(member, publications, end) {
+  #sendFrames(member, publications, end) {
     const { connection, epoch, offset: from } = member;
     const { transport } = connection;
     const most = publications.slice(from + 1, Math.min(end, from + MAX_STEP_COUNT));
@@ -252,7 +252,7 @@ export class LaggingMembers {
   }
 
   /** Reads the page after the member's position. @param {LaggingMember} member */
-  #read(member) {
+  #readPage(member) {
     this.waiting.add(member);
     const { reads, wheel, steps } = this.shared;
     if (this.isReading || this.failedTick === wheel.ticks) return;
@@ -288,12 +288,12 @@ export class LaggingMembers {
     member.isLost = false;
     member.hasResynced = true;
     delivery.resync(member.connection, { epoch: stream.epoch, offset: end }, this.members.size);
-    this.finish(member);
+    this.finishCatchUp(member);
     delivery.resynced(member.connection);
   }
 
   /** @param {LaggingMember} member that has everything up to the next flush */
-  finish(member) {
+  finishCatchUp(member) {
     if (this.delivery.isFlushing()) this.waiting.add(member);
     else this.end(member, member.hasResynced ? 'resync' : 'caught_up');
   }

@@ -52,8 +52,8 @@ export class OutageNotice {
     /** @type {Round[]} */
     this.sending = [];
     // The outbox has an earlier slot, so recovered publications are sent first.
-    this.slot = turn.slot('notices', this.#send.bind(this));
-    scheduler.catchUp.listen(() => this.#withdraw());
+    this.slot = turn.slot('notices', this.#sendNotices.bind(this));
+    scheduler.catchUp.listenForEnd(() => this.#withdraw());
   }
 
   /** The broker is unavailable when this worker starts, and no client is connected yet. */
@@ -68,7 +68,8 @@ export class OutageNotice {
     clearTimeout(this.timer);
     if (!this.isUp) this.hasGap = true;
     else for (const { users } of this.hub.rooms.values()) users?.doubt();
-    if (state === 'degraded') this.timer = setTimeout(() => this.#turn(true), this.graceMs).unref();
+    if (state === 'degraded')
+      this.timer = setTimeout(() => this.#turnNotice(true), this.graceMs).unref();
     this.scheduler.onState(state);
   }
 
@@ -106,12 +107,12 @@ export class OutageNotice {
     if (!this.isUp) return;
     const { hasGap } = this;
     this.hasGap = false;
-    if (this.isOn) this.#turn(false);
+    if (this.isOn) this.#turnNotice(false);
     else if (hasGap) this.#tell(this.hub.connections, seesUsers, false);
   }
 
   /** @param {boolean} isOn */
-  #turn(isOn) {
+  #turnNotice(isOn) {
     if (isOn === this.isUp) return;
     // Another outage before the withdrawal: tell those who joined meanwhile without a hello.
     if (isOn && this.isOn) return this.#tell(this.hub.connections, hasNoWelcome, true);
@@ -130,7 +131,7 @@ export class OutageNotice {
   }
 
   /** @returns true if more is left for a later turn */
-  #send() {
+  #sendNotices() {
     for (;;) {
       const [round] = this.sending;
       if (round === undefined) return false;

@@ -32,7 +32,7 @@ export class ReadQueue {
   /** @param {string} room @param {ReadRequest} from @param {object|null} [owner] for `cancel` */
   async read(room, from, owner = null) {
     if (this.active < MAX_READS) this.active++;
-    else await this.#turn(owner);
+    else await this.#waitForTurn(owner);
     if (from.limit > 0) this.counters.historyReads++;
     else this.counters.positionChecks++;
     try {
@@ -42,7 +42,7 @@ export class ReadQueue {
       this.counters.malformed++;
       throw unavailable(`the position of ${room} is invalid`);
     } finally {
-      this.#next();
+      this.#startNextRead();
     }
   }
 
@@ -56,7 +56,7 @@ export class ReadQueue {
   }
 
   /** @param {object|null} owner @returns {Promise<void>} */
-  #turn(owner) {
+  #waitForTurn(owner) {
     return new Promise((resolve, reject) => {
       const waiting = { owner, resolve, reject };
       this.waiting.add(waiting);
@@ -67,10 +67,10 @@ export class ReadQueue {
     });
   }
 
-  #next() {
+  #startNextRead() {
     for (const waiting of this.waiting) {
       this.waiting.delete(waiting);
-      if (waiting.owner !== null) this.#forget(waiting.owner, waiting);
+      if (waiting.owner !== null) this.#forgetWaiting(waiting.owner, waiting);
       waiting.resolve();
       return;
     }
@@ -78,7 +78,7 @@ export class ReadQueue {
   }
 
   /** @param {object} owner @param {WaitingRead} waiting */
-  #forget(owner, waiting) {
+  #forgetWaiting(owner, waiting) {
     const own = this.waitingByOwner.get(owner);
     own?.delete(waiting);
     if (own?.size === 0) this.waitingByOwner.delete(owner);

@@ -90,17 +90,17 @@ export class ReplayBuffer {
   }
 
   /** Starts over. @param {number} next */
-  restart(next) {
+  startOver(next) {
     this.#clear(next, next === 1);
   }
 
   /** A read may fill it again. */
   evict() {
-    this.restart(this.next);
+    this.startOver(this.next);
   }
 
   /** The store has no publication older than this. @param {number} minMs */
-  expire(minMs) {
+  dropExpired(minMs) {
     if (this.length > 0 && this.latestMs < minMs) this.#clear(this.next, true);
   }
 
@@ -120,7 +120,7 @@ export class ReplayBuffer {
   }
 
   /** @param {Buffer} publication the one at `next` @param {number} nowMs */
-  append(publication, nowMs) {
+  appendNext(publication, nowMs) {
     const before = this.bytes;
     this.entries.push(publication);
     this.next++;

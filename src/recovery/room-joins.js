@@ -121,7 +121,7 @@ export class RoomJoins {
   }
 
   /** @param {Connection} connection that the room expects @param {JoinRequest} request */
-  add(connection, request) {
+  addJoin(connection, request) {
     const { readsBegun: born } = this.stream;
     const join = { connection, request, born, answered: null, onAnswered: nothing };
     this.pending.set(connection, join);
@@ -197,9 +197,9 @@ export class RoomJoins {
     const missed =
       since === null ? null : this.#recover(join, inStream(since, stream), offset, error);
     if (missed === undefined) return;
-    if (missed !== null) return this.#admit(join, offset, true, missed);
+    if (missed !== null) return this.#admitMember(join, offset, true, missed);
     const latest = last === 0 ? NOTHING : this.#latest(join, offset, error);
-    if (latest !== undefined) this.#admit(join, offset, false, latest);
+    if (latest !== undefined) this.#admitMember(join, offset, false, latest);
   }
 
   /**
@@ -320,7 +320,12 @@ export class RoomJoins {
   /**
    * @param {Join} join @param {number} offset @param {boolean} recovered @param {Replayed} replayed
    */
-  #admit({ connection, request, onAnswered }, offset, recovered, { frames, count, from = offset }) {
+  #admitMember(
+    { connection, request, onAnswered },
+    offset,
+    recovered,
+    { frames, count, from = offset },
+  ) {
     const { counters } = this;
     const { epoch } = this.stream;
     const { onJoined } = request;

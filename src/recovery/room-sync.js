@@ -81,7 +81,7 @@ export class RoomSync {
     this.failures = 0;
     this.readsBegun = 0;
     this.readsDone = 0;
-    this.timetable = shared.wheel.add(this);
+    this.timetable = shared.wheel.addTimetable(this);
     /** The tick of the last `refresh`. */
     this.refreshedTick = -1;
     this.frames = new ReplayFrames({
@@ -111,7 +111,7 @@ export class RoomSync {
     this.joins.close();
     this.lagging?.close();
     const { reads, wheel, catchUp } = this.shared;
-    this.replayBuffer.restart(1);
+    this.replayBuffer.startOver(1);
     reads.cancel(this);
     wheel.remove(this.timetable);
     catchUp.remove(this);
@@ -161,8 +161,8 @@ export class RoomSync {
   forget(epoch) {
     if (this.isClosed || this.epoch !== epoch) return;
     this.deletedEpoch = epoch;
-    this.replayBuffer.restart(this.offset + 1);
-    this.check();
+    this.replayBuffer.startOver(this.offset + 1);
+    this.comparePosition();
     // A read under way may have begun before the deletion.
     this.timetable.checkIn(1);
   }
@@ -196,7 +196,7 @@ export class RoomSync {
   }
 
   /** Compares the position with the broker's. Live publications continue meanwhile. */
-  check() {
+  comparePosition() {
     if (this.isClosed || this.epoch === '' || this.isBehind || this.isRestoring || this.isChecking)
       return;
     if (this.mustEnd || this.epoch === this.deletedEpoch) this.held ??= [];
@@ -219,7 +219,7 @@ export class RoomSync {
 
   /** Forgets publications that the store has deleted. */
   expire() {
-    this.replayBuffer.expire(this.shared.clock() - this.rule.ttlMs);
+    this.replayBuffer.dropExpired(this.shared.clock() - this.rule.ttlMs);
   }
 
   /** The wheel calls it. */
@@ -341,7 +341,7 @@ export class RoomSync {
     ) {
       if (this.epoch !== '') this.#resync(epoch, offset);
       this.place(epoch, offset);
-      this.replayBuffer.restart(offset + 1);
+      this.replayBuffer.startOver(offset + 1);
       // There may be more: the page is of another stream, or has a gap before it.
       if (publications.length > 0) this.#fillFrom(page, false);
     } else {
@@ -397,7 +397,7 @@ export class RoomSync {
     const valid = asDeliverable(publication, this.counters);
     const positioned = withPosition(valid, ++this.offset, this.epoch);
     this.timetable.prove();
-    this.replayBuffer.append(positioned, this.shared.clock());
+    this.replayBuffer.appendNext(positioned, this.shared.clock());
     delivery.deliver(positioned);
     return true;
   }
@@ -430,6 +430,6 @@ export class RoomSync {
     const { ticks } = this.shared.wheel;
     if (this.refreshedTick === ticks) return this.timetable.checkIn(1);
     this.refreshedTick = ticks;
-    this.check();
+    this.comparePosition();
   }
 }

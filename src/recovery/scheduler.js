@@ -102,7 +102,7 @@ export class SyncScheduler {
   }
 
   /** Must a join not open another room? */
-  get isFull() {
+  get isOverloaded() {
     return (
       this.reads.waiting.size >= MAX_WAITING_READS ||
       this.shared.counters.stateBytes >= this.maxStateBytes

@@ -27,7 +27,7 @@ export class StateJoins extends RoomJoins {
     const { since } = join.request;
     if (room.epoch === '') return;
     const from = since === null ? 0 : this.#positionOf(join, inStream(since, room), error);
-    if (from !== undefined) this.#admit(join, from);
+    if (from !== undefined) this.#admitMember(join, from);
   }
 
   /**
@@ -45,7 +45,7 @@ export class StateJoins extends RoomJoins {
   }
 
   /** @param {Join} join @param {number|null} position null: not recovered */
-  #admit({ connection, request, onAnswered }, position) {
+  #admitMember({ connection, request, onAnswered }, position) {
     const { room } = this;
     const { epoch } = room;
     const recovered = position !== null && request.since !== null;

@@ -126,7 +126,7 @@ export class StateMembers extends LaggingMembers {
     }
     if (isSyncing && reached === goal) this.#tellSynced(member);
     const isAtEnd = reached === end && !member.isSyncing;
-    if (isAtEnd && connection.transport.pendingBytes === 0) this.finish(member);
+    if (isAtEnd && connection.transport.pendingBytes === 0) this.finishCatchUp(member);
     else this.shared.steps.add(member);
   }
 

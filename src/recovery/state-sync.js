@@ -48,7 +48,7 @@ export class StateSync extends RoomSync {
   close() {
     super.close();
     this.log.clear(0);
-    this.#count();
+    this.#countBytes();
   }
 
   /** Members that lack changes. */
@@ -82,12 +82,12 @@ export class StateSync extends RoomSync {
     const { epoch, offset, publications, state } = page;
     if (state === undefined) return; // the answer belongs to a room without state
     const { offsets, floor, isWhole } = state;
-    if (this.epoch === '' || isWhole) return this.#begin(page, offsets, floor);
+    if (this.epoch === '' || isWhole) return this.#replaceCopy(page, offsets, floor);
     if (epoch !== this.epoch) return;
     if (publications.length > 0) this.counters.gaps++;
     for (const [i, publication] of publications.entries()) {
       if (offsets[i] <= this.offset) continue;
-      if (!this.#take(publication, offsets[i])) return;
+      if (!this.#takeChange(publication, offsets[i])) return;
       this.counters.backfilled++;
     }
     // The store's floor is at or below the former position, so the copy lacks no removal. It may
@@ -99,13 +99,13 @@ export class StateSync extends RoomSync {
    * The whole state replaces the copy.
    * @param {HistoryPage} page @param {readonly number[]} offsets @param {number} floor
    */
-  #begin({ epoch, offset, publications }, offsets, floor) {
+  #replaceCopy({ epoch, offset, publications }, offsets, floor) {
     const { log, counters } = this;
     const isOpening = this.epoch === '';
     this.place(epoch, offset);
     log.clear(floor);
     for (const [i, publication] of publications.entries()) this.#put(publication, offsets[i]);
-    this.#count();
+    this.#countBytes();
     if (isOpening) return;
     counters.gaps++;
     counters.resyncs++;
@@ -115,13 +115,13 @@ export class StateSync extends RoomSync {
 
   /** @override @param {Buffer} publication the next one */
   accept(publication) {
-    if (!this.#take(publication, this.offset + 1)) return false;
+    if (!this.#takeChange(publication, this.offset + 1)) return false;
     this.timetable.prove();
     return true;
   }
 
   /** @param {Buffer} publication @param {number} offset @returns false: the outbox is full */
-  #take(publication, offset) {
+  #takeChange(publication, offset) {
     const { delivery } = this;
     if (delivery.isFull()) {
       this.isBehind = true;
@@ -129,7 +129,7 @@ export class StateSync extends RoomSync {
     }
     this.place(this.epoch, offset);
     const positioned = this.#put(publication, offset);
-    this.#count();
+    this.#countBytes();
     if (positioned !== null) delivery.deliver(positioned);
     return true;
   }
@@ -145,7 +145,7 @@ export class StateSync extends RoomSync {
     return positioned;
   }
 
-  #count() {
+  #countBytes() {
     const { memoryBytes } = this.log;
     this.counters.stateBytes += memoryBytes - this.#counted;
     this.#counted = memoryBytes;

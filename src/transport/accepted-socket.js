@@ -91,7 +91,7 @@ export class Handshake {
   }
 
   /** @param {AdmissionLease} lease */
-  admit(lease) {
+  serveWith(lease) {
     this.phase = SERVED;
     this.address = null;
     this.admitted = lease;
@@ -142,13 +142,13 @@ export class Handshake {
   }
 
   /** @param {TrackedSocket} socket its own @param {Crowd<TrackedSocket>} crowd */
-  enter(socket, crowd) {
+  joinCrowd(socket, crowd) {
     this.crowd = crowd;
     this.group = crowd.add(socket, this.address);
   }
 
   /** @param {TrackedSocket} socket its own */
-  leave(socket) {
+  leaveCrowd(socket) {
     this.crowd?.delete(socket, this.group);
     this.crowd = null;
     this.group = null;
@@ -179,7 +179,7 @@ export class Exchange {
   }
 
   /** @returns {boolean} true for the first request */
-  count() {
+  isFirstRequest() {
     return this.requests++ === 0;
   }
 
@@ -226,7 +226,7 @@ export class Upgraded {
   }
 
   /** The socket is not counted for any address. */
-  leave() {}
+  leaveCrowd() {}
 
   /** The connection has no requests of HTTP. */
   get http() {

@@ -49,7 +49,7 @@ export class Crowd {
     }
     const { size } = group.items;
     group.items.add(item);
-    this.#move(group, size, size + 1);
+    this.#moveGroup(group, size, size + 1);
     return group;
   }
 
@@ -62,7 +62,7 @@ export class Crowd {
     }
     const { size } = group.items;
     group.items.delete(item);
-    this.#move(group, size, size - 1);
+    this.#moveGroup(group, size, size - 1);
     if (size === 1) this.#groups.delete(group.address);
   }
 
@@ -78,7 +78,7 @@ export class Crowd {
   }
 
   /** @param {Group<T>} group @param {number} from size @param {number} to size */
-  #move(group, from, to) {
+  #moveGroup(group, from, to) {
     if (from > 0) this.#bySize[from].delete(group);
     if (to > 0) {
       this.#bySize[to] ??= new Set();

@@ -53,7 +53,7 @@ export class Deadlines {
   }
 
   /** No more sweeps until the next item. */
-  stop() {
+  cancelSweep() {
     clearTimeout(this.#timer);
     this.#timer = undefined;
   }

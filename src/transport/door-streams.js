@@ -145,7 +145,7 @@ export class DoorStreams extends StreamKind {
   remove({ connection }) {
     connection.markClosed();
     this.door.closed(connection);
-    this.heartbeat.remove(connection);
+    this.heartbeat.unwatchConnection(connection);
   }
 }
 

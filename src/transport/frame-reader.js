@@ -193,17 +193,17 @@ export class FrameReader {
     // if they are not shared.
     /** @this {Socket} @param {Buffer} bytes */
     this.socketOnData = function socketOnData(bytes) {
-      reader.#read(this, bytes);
+      reader.#readBytes(this, bytes);
     };
     /** @this {Socket} @param {number} size @param {Buffer} buffer */
     this.socketOnRead = function socketOnRead(size, buffer) {
-      reader.#read(this, size === buffer.length ? buffer : buffer.subarray(0, size));
+      reader.#readBytes(this, size === buffer.length ? buffer : buffer.subarray(0, size));
     };
     /** ws takes bytes again. @this {Duplex} */
     this.streamOnResume = function streamOnResume() {
       const socket = socketOf(this);
       const reading = /** @type {Reading} */ (socket[READING]);
-      if (reading.progress?.rest) reader.#wait(socket, reading, reader.longLine);
+      if (reading.progress?.rest) reader.#waitInLine(socket, reading, reader.longLine);
     };
     /** ws takes bytes again. Reads on unless earlier bytes still wait. @this {Duplex} */
     this.streamOnDrain = function streamOnDrain() {
@@ -275,13 +275,13 @@ export class FrameReader {
         nowMs - progress.sinceMs >
         UNFINISHED_MS + reading.heldBytes + Math.max(0, fragmentBytes)
       ) {
-        this.#fail(reading, 'unfinished');
+        this.#closeForFault(reading, 'unfinished');
       }
     }
   }
 
   /** @param {Socket} socket @param {Buffer} bytes */
-  #read(socket, bytes) {
+  #readBytes(socket, bytes) {
     const reading = /** @type {Reading} */ (socket[READING]);
     const { websocket, progress } = reading;
     if (reading.isDone || websocket.readyState !== OPEN) {
@@ -295,7 +295,7 @@ export class FrameReader {
     if (progress !== null && progress.rest !== null) {
       // ws has resumed the socket, which has read once more.
       if (this.#waitingBytes + bytes.length > this.maxWaitingBytes)
-        return this.#fail(reading, 'overload');
+        return this.#closeForFault(reading, 'overload');
       this.#waitingBytes += bytes.length;
       progress.rest = Buffer.concat([progress.rest, bytes]);
       pause(reading);
@@ -307,16 +307,16 @@ export class FrameReader {
       const left = length - done;
       const room =
         left > MAX_SHORT_BYTES ? LONG_SHARE * this.maxWaitingBytes : this.maxWaitingBytes;
-      if (this.#waitingBytes + left > room) return this.#fail(reading, 'overload');
+      if (this.#waitingBytes + left > room) return this.#closeForFault(reading, 'overload');
       const isShort = this.reads.isOver && length <= MAX_SHORT_BYTES;
-      this.#keep(
+      this.#keepRest(
         socket,
         reading,
         Buffer.from(bytes.subarray(done)),
         isShort ? this.shortLine : this.longLine,
       );
     } else if (length >= READ_BYTES && !reading.isDone) {
-      this.#wait(socket, reading, this.longLine);
+      this.#waitInLine(socket, reading, this.longLine);
     }
   }
 
@@ -345,7 +345,7 @@ export class FrameReader {
     this.#waitingBytes -= done;
     if (done < rest.length) {
       this.#waitingBytes -= rest.length - done;
-      this.#keep(socket, reading, done === 0 ? rest : rest.subarray(done), this.longLine);
+      this.#keepRest(socket, reading, done === 0 ? rest : rest.subarray(done), this.longLine);
     } else this.#resume(reading);
   }
 
@@ -354,18 +354,18 @@ export class FrameReader {
    * @param {Socket} socket @param {Reading} reading @param {Buffer} rest a copy
    * @param {import('../worker/turn.js').Line<Socket>} line
    */
-  #keep(socket, reading, rest, line) {
+  #keepRest(socket, reading, rest, line) {
     this.#waitingBytes += rest.length;
     progressOf(reading).rest = rest;
     this.onWaiting(reading.websocket);
     // ws has paused the socket to inflate. The rest gets its turn when ws resumes it.
     if (reading.progress?.isDeflated && isPausedByWs(reading)) {
       reading.stream.once('resume', this.streamOnResume);
-    } else this.#wait(socket, reading, line);
+    } else this.#waitInLine(socket, reading, line);
   }
 
   /** @param {Socket} socket @param {Reading} reading @param {import('../worker/turn.js').Line<Socket>} line */
-  #wait(socket, reading, line) {
+  #waitInLine(socket, reading, line) {
     const progress = progressOf(reading);
     pause(reading);
     if (progress.isInLine) return;
@@ -375,7 +375,7 @@ export class FrameReader {
   }
 
   /** @param {Reading} reading @param {Fault} fault */
-  #fail(reading, fault) {
+  #closeForFault(reading, fault) {
     this.#finish(reading);
     this.onFault(reading.websocket, fault);
     this.#resume(reading);
@@ -423,8 +423,9 @@ export class FrameReader {
         this.#hold(socket, reading, bytes, at, size);
         return end;
       }
-      if (size !== NOT_OURS && isCounted(bytes[at], size) && !this.#admit(reading)) return end;
-      if (size === NOT_OURS || !this.#take(websocket, bytes, at, size)) {
+      if (size !== NOT_OURS && isCounted(bytes[at], size) && !this.#admitMessage(reading))
+        return end;
+      if (size === NOT_OURS || !this.#takeText(websocket, bytes, at, size)) {
         progressOf(reading).isWs = true;
         return this.#walkForWs(socket, reading, progressOf(reading), bytes, at, isOwn);
       }
@@ -446,9 +447,9 @@ export class FrameReader {
   }
 
   /** @param {Reading} reading @returns {boolean} false if the connection is being closed */
-  #admit(reading) {
+  #admitMessage(reading) {
     if (this.admitFrame === null || this.admitFrame(reading)) return true;
-    this.#fail(reading, 'flood');
+    this.#closeForFault(reading, 'flood');
     return false;
   }
 
@@ -465,7 +466,7 @@ export class FrameReader {
       if (size > heldBytes) {
         if (at === bytes.length) return at;
         const part = Math.min(size - heldBytes, bytes.length - at);
-        append(reading, bytes, at, part, size);
+        appendHeld(reading, bytes, at, part, size);
         at += part;
         continue;
       }
@@ -484,8 +485,8 @@ export class FrameReader {
         );
         return at;
       }
-      if (size !== NOT_OURS && isCounted(held[0], size) && !this.#admit(reading)) return at;
-      if (size !== NOT_OURS && this.#take(reading.websocket, held, 0, size)) return at;
+      if (size !== NOT_OURS && isCounted(held[0], size) && !this.#admitMessage(reading)) return at;
+      if (size !== NOT_OURS && this.#takeText(reading.websocket, held, 0, size)) return at;
       progressOf(reading).isWs = true;
       reading.held = held;
       reading.heldBytes = heldBytes;
@@ -514,7 +515,7 @@ export class FrameReader {
    * Handles a whole frame. Returns false, and leaves it unchanged, if it is not UTF-8.
    * @param {WebSocket} websocket @param {Buffer} b @param {number} at @param {number} size
    */
-  #take(websocket, b, at, size) {
+  #takeText(websocket, b, at, size) {
     const mask = at + (b[at + 1] === 0xfe ? 4 : 2);
     const start = mask + MASK_BYTES;
     const end = at + size;
@@ -569,14 +570,14 @@ export class FrameReader {
         return end;
       }
       if (!isWhole) {
-        this.#refuse(socket, reading, size, bytes.subarray(at, at + MAX_HEADER_BYTES));
+        this.#refuseFrame(socket, reading, size, bytes.subarray(at, at + MAX_HEADER_BYTES));
         return end;
       }
       const isClose = (first & 0x8f) === CLOSE;
       const isControl = (first & 0x08) !== 0;
       const body = size - headerBytes(bytes[at + 1]);
       const isCounted = isControl || body === 0 || (isFragment && body < SMALL_BYTES);
-      if (isCounted && !isClose && !this.#admit(reading)) return end;
+      if (isCounted && !isClose && !this.#admitMessage(reading)) return end;
       if (isFragment) {
         const fragment = Buffer.allocUnsafeSlow(size);
         bytes.copy(fragment, 0, at, at + size);
@@ -660,7 +661,7 @@ export class FrameReader {
    * @param {Socket} socket @param {Reading} reading @param {number} why
    * @param {Buffer} header of the refused frame
    */
-  #refuse(socket, reading, why, header) {
+  #refuseFrame(socket, reading, why, header) {
     const { websocket, progress } = reading;
     if (why === REFUSED) this.#feed(socket, reading, Buffer.from(header));
     this.#finish(reading);
@@ -678,7 +679,7 @@ export class FrameReader {
    */
   #hold(socket, reading, bytes, at, size) {
     reading.heldBytes = 0;
-    append(reading, bytes, at, bytes.length - at, size);
+    appendHeld(reading, bytes, at, bytes.length - at, size);
     const progress = progressOf(reading);
     if (progress.fragmentBytes < 0) progress.begun++;
     this.#watch(socket, progress);
@@ -731,7 +732,7 @@ function headerBytes(second) {
  * @param {Reading} reading @param {Buffer} bytes @param {number} at @param {number} count
  * @param {number} size the frame's
  */
-function append(reading, bytes, at, count, size) {
+function appendHeld(reading, bytes, at, count, size) {
   const { held, heldBytes } = reading;
   const needed = heldBytes + count;
   let target = held;

@@ -26,7 +26,7 @@ export class Handshakes {
   #decided;
 
   /**
-   * @param {object} parts @param {Pick<Admission, 'admit'|'admitPeer'>} parts.admission
+   * @param {object} parts @param {Pick<Admission, 'admitHandshake'|'admitPeer'>} parts.admission
    * @param
    *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease, door: LoadedDoor|null) => void}
    *   parts.onUpgrade
@@ -77,7 +77,7 @@ export class Handshakes {
    */
   websocket(request, route, socket, head) {
     const fault = handshakeFault(request, route, this.notFound);
-    if (fault === null) return this.#admit({ request, door: route.door, socket, head });
+    if (fault === null) return this.#admitHandshake({ request, door: route.door, socket, head });
     this.counters.refused.bad_request++;
     this.answers.reject(socket, fault);
   }
@@ -91,21 +91,21 @@ export class Handshakes {
     if (socket.destroyed) return;
     takeOver(socket);
     socket[HANDSHAKE].want(wanted);
-    if (fault === null) this.#admit({ request, door: null, socket, head: NOTHING });
+    if (fault === null) this.#admitHandshake({ request, door: null, socket, head: NOTHING });
     else this.#refuseStream(socket, fault);
   }
 
   /** @param {Wanted} wanted */
-  #admit(wanted) {
+  #admitHandshake(wanted) {
     const { request, door, socket } = wanted;
     const handshake = socket[HANDSHAKE];
     if (this.phase.isRetired) return this.#refuseAsDraining(wanted);
     // The connection itself has paid for the first request.
     const isFirst = handshake.http === null || handshake.http.requests === 0;
     const refused = isFirst ? null : this.admission.admitPeer(handshake.address);
-    if (refused !== null) return this.#refuse(wanted, refused);
+    if (refused !== null) return this.#refuseHandshake(wanted, refused);
     const rules = handshake.wanted === null ? door?.door : handshake.wanted.streams.rules;
-    const decision = this.admission.admit(request, rules);
+    const decision = this.admission.admitHandshake(request, rules);
     if (!(decision instanceof Promise)) return this.#decide(decision, wanted);
     takeOver(socket);
     handshake.decideLater();
@@ -128,16 +128,16 @@ export class Handshakes {
 
   /** @param {Refusal|AdmissionLease} decision @param {Wanted} wanted */
   #decide(decision, wanted) {
-    if (isRefusal(decision)) return this.#refuse(wanted, decision);
-    if (!this.phase.isRetired) return this.#open(wanted, decision);
+    if (isRefusal(decision)) return this.#refuseHandshake(wanted, decision);
+    if (!this.phase.isRetired) return this.#openAdmitted(wanted, decision);
     decision.release();
     this.#refuseAsDraining(wanted);
   }
 
   /** @param {Wanted} wanted @param {Refusal} refused */
-  #refuse(wanted, refused) {
-    if (wanted.door?.door.takesRefusal?.(refused)) this.#open(wanted, leaseOf(refused));
-    else this.answers.refuse(wanted.socket, refused);
+  #refuseHandshake(wanted, refused) {
+    if (wanted.door?.door.takesRefusal?.(refused)) this.#openAdmitted(wanted, leaseOf(refused));
+    else this.answers.answerRefused(wanted.socket, refused);
   }
 
   /** @param {Wanted} wanted */
@@ -146,14 +146,14 @@ export class Handshakes {
     if (!wanted.door?.door.takesRefusal?.(refused))
       return this.answers.refuseAsDraining(wanted.socket);
     this.counters.refused.draining++;
-    this.#open(wanted, leaseOf(refused));
+    this.#openAdmitted(wanted, leaseOf(refused));
   }
 
   /** @param {Wanted} wanted @param {AdmissionLease} admitted */
-  #open({ request, door, socket, head }, admitted) {
+  #openAdmitted({ request, door, socket, head }, admitted) {
     const handshake = socket[HANDSHAKE];
     this.waiting.delete(socket);
-    handshake.admit(admitted);
+    handshake.serveWith(admitted);
     if (handshake.wanted !== null) {
       // The client has closed its side, and no further event follows.
       if (!socket.readable) return void socket.destroy();

@@ -87,7 +87,7 @@ export class HttpServer {
    * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {Certificate|null} [parts.certificate] null: the port speaks plain HTTP
    * @param
-   *   {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
+   *   {Pick<import('../admission/admission.js').Admission, 'admitHandshake'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
    *   parts.admission
    * @param
    *   {(request: IncomingMessage, socket: Socket, head: Buffer, admitted: import('../admission/admission.js').AdmissionLease, door: LoadedDoor|null) => void}
@@ -119,7 +119,7 @@ export class HttpServer {
     this.admission = admission;
     this.counters = counters;
     this.#logRarely = rarely(log);
-    this.#line = turn.line('handshakes', (socket) => this.#begin(socket), new FairQueue());
+    this.#line = turn.line('handshakes', (socket) => this.#beginHandshake(socket), new FairQueue());
     const waiting = (this.#waiting = new Deadlines(
       config.handshakeTimeoutMs,
       (socket, deadlineMs) => this.#overdue(socket, deadlineMs),
@@ -154,7 +154,7 @@ export class HttpServer {
       config,
       isHandshake: (request) => isHandshake(request, routeOf(request, doors)),
       onShort: (request, socket) => this.#short(request, socket),
-      onRequest: (request, response, socket) => this.#request(request, response, socket),
+      onRequest: (request, response, socket) => this.#takeRequest(request, response, socket),
       onUpgrade: (request, socket, head) =>
         this.#upgrade(request, routeOf(request, doors), socket, head),
       onConnect: (socket) => this.#connect(socket),
@@ -256,8 +256,8 @@ export class HttpServer {
       answers.refuseAsDraining(socket);
     }
     await until(() => allWritten(answers), performance.now() + LAST_WRITE_MS);
-    waiting.stop();
-    answers.stop();
+    waiting.cancelSweep();
+    answers.stopLingering();
     const gone = [...waiting, ...answers].map(async (socket) => {
       if (!socket.closed) await new Promise((resolve) => socket.once('close', resolve));
     });
@@ -346,7 +346,7 @@ export class HttpServer {
   }
 
   /** @param {TrackedSocket} socket whose turn it is */
-  #begin(socket) {
+  #beginHandshake(socket) {
     const handshake = socket[HANDSHAKE];
     if (socket.destroyed || handshake.phase !== IN_LINE) return;
     if (socket.readableEnded) return void socket.destroy();
@@ -463,7 +463,7 @@ export class HttpServer {
   }
 
   /** @type {import('./http-reader.js').OnRequest} */
-  #request(request, response, socket) {
+  #takeRequest(request, response, socket) {
     const { phase, http } = socket[HANDSHAKE];
     // The socket has its last answer, or the request follows the last one or one for a stream.
     if (phase === CLOSED || http === null || http.isEnding || http.parse === null) return;
@@ -523,7 +523,7 @@ export class HttpServer {
         if (reason !== 'gone') conclude(reason === 'body_size' ? TOO_LARGE : TOO_LATE);
       },
     );
-    if (handshake.phase !== SERVED) return; // #begin lets it wait
+    if (handshake.phase !== SERVED) return; // #beginHandshake lets it wait
     // The socket spoke plain HTTP before, so the handshake's time begins now.
     this.#idle.leave(socket);
     this.#awaitClient(socket);

@@ -99,7 +99,7 @@ export class IdleSockets {
 
   /** The socket is no longer idle. @param {TrackedSocket} socket */
   leave(socket) {
-    socket[HANDSHAKE].leave(socket);
+    socket[HANDSHAKE].leaveCrowd(socket);
   }
 
   /** Closes the socket whose loss matters least. @returns {boolean} false: none */
@@ -121,7 +121,7 @@ export class IdleSockets {
    */
   #add(crowd, socket, max, reason) {
     if (crowd.size >= max) this.#evict(crowd, reason);
-    socket[HANDSHAKE].enter(socket, crowd);
+    socket[HANDSHAKE].joinCrowd(socket, crowd);
   }
 
   /** @param {Crowd<TrackedSocket>} crowd @param {Eviction} reason */

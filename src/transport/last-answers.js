@@ -73,8 +73,8 @@ export class LastAnswers {
   }
 
   /** The caller destroys the remaining sockets. */
-  stop() {
-    this.#lingering.stop();
+  stopLingering() {
+    this.#lingering.cancelSweep();
   }
 
   /**
@@ -84,7 +84,7 @@ export class LastAnswers {
    */
   refuseNew(socket, refused) {
     if (this.size >= MAX_LINGERING_OVER_RATE) return discard(socket);
-    if (!this.hasStreams || socket[HANDSHAKE].needsTls) return this.refuse(socket, refused);
+    if (!this.hasStreams || socket[HANDSHAKE].needsTls) return this.answerRefused(socket, refused);
     takeOver(socket);
     socket[HANDSHAKE].postpone(refused);
     this.linger(socket);
@@ -92,7 +92,7 @@ export class LastAnswers {
   }
 
   /** @param {TrackedSocket} socket @param {Refusal} refused by admission */
-  refuse(socket, refused) {
+  answerRefused(socket, refused) {
     this.log.debug({ reason: refused.code, peer: socket.remoteAddress }, 'refused');
     this.reject(socket, refused);
   }
@@ -171,7 +171,7 @@ export class LastAnswers {
     socket[HANDSHAKE].postpone(null);
     this.peek(socket, bytes);
     this.#lingering.delete(socket);
-    this.refuse(socket, refused);
+    this.answerRefused(socket, refused);
   }
 
   /** @param {TrackedSocket} socket */

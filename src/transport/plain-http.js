@@ -52,7 +52,7 @@ export class PlainHttp {
   request(request, route, response, socket, http) {
     const handshake = socket[HANDSHAKE];
     handshake.serve();
-    const isFirst = http.count();
+    const isFirst = http.isFirstRequest();
     let apiRefusal = null;
     const api = route.name === 'api' ? this.#apiOf(route) : null;
     if (api !== null) {

@@ -44,7 +44,7 @@ export class SecureSockets {
    * @param {import('../worker/turn.js').Turn} parts.turn
    */
   constructor({ certificate, onStart, onSecure, counters, turn }) {
-    this.#slot = turn.slot('tls', () => this.#next());
+    this.#slot = turn.slot('tls', () => this.#startNextHandshake());
     this.onStart = onStart;
     this.onSecure = onSecure;
     this.counters = counters;
@@ -69,7 +69,7 @@ export class SecureSockets {
   }
 
   /** @returns {boolean} true if the slot keeps its share for the next tick */
-  #next() {
+  #startNextHandshake() {
     const socket = this.#line.shift();
     if (socket === undefined) return false;
     if (this.onStart(socket)) this.#start(socket);
@@ -78,7 +78,7 @@ export class SecureSockets {
   }
 
   #goOn = () => {
-    if (!this.#slot.isSpent()) this.#next();
+    if (!this.#slot.isSpent()) this.#startNextHandshake();
   };
 
   /** @param {Socket} socket */

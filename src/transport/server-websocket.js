@@ -47,7 +47,7 @@ const scratch = Buffer.allocUnsafeSlow(16_384);
  *   ws read; false: it is too late
  * @property {(websocket: ServerWebSocket, text: Buffer) => void} onText
  * @property {(websocket: ServerWebSocket, bytes: Buffer) => void} onBinary
- * @property {(socket: Socket) => void} discard drops further bytes
+ * @property {(socket: Socket) => void} discardReads drops further bytes
  * @property {(websocket: ServerWebSocket) => void} closed
  */
 
@@ -290,7 +290,7 @@ function websocketOnMessage(data, isBinary) {
 /** The peer broke the protocol: ws sends the close code, then emits `close`. @this {WebSocket} */
 function websocketOnError() {
   const { transport } = /** @type {WsPart} */ (this);
-  if (transport !== null) transport.owner.discard(transport.socket);
+  if (transport !== null) transport.owner.discardReads(transport.socket);
 }
 
 /** @this {WebSocket} @param {Buffer} body */

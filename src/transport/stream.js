@@ -91,7 +91,7 @@ export class Stream {
     socket.setTimeout(0);
     socket.on('data', socketOnData);
     socket.resume();
-    this.owner.heartbeat.add(this.connection);
+    this.owner.heartbeat.watchConnection(this.connection);
     this.write(Buffer.from(head));
   }
 

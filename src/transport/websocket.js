@@ -146,7 +146,7 @@ export class WebSockets {
   }
 
   /** @param {Socket} socket */
-  discard(socket) {
+  discardReads(socket) {
     this.reader.discard(socket);
   }
 
@@ -161,7 +161,7 @@ export class WebSockets {
     connection.markClosed();
     this.reader.discard(socket);
     door.closed(connection);
-    this.heartbeat.remove(connection);
+    this.heartbeat.unwatchConnection(connection);
   }
 
   /** Call it once a second. @param {number} nowMs */
@@ -178,7 +178,7 @@ export class WebSockets {
     if (!door.mayDeflate) delete request.headers['sec-websocket-extensions'];
     const answer = this.isLazy ? this.#answerTo(request, door) : null;
     if (answer !== null)
-      return this.#open(answer, request, socket, head, address, credentials, door);
+      return this.#openWebSocket(answer, request, socket, head, address, credentials, door);
     // handleUpgrade calls back before it returns.
     this.openingDoor = door;
     this.address = address;
@@ -217,14 +217,14 @@ export class WebSockets {
    * @param {Buffer} head @param {string} address @param {Credentials|null} credentials
    * @param {Door} door
    */
-  #open(answer, request, socket, head, address, credentials, door) {
+  #openWebSocket(answer, request, socket, head, address, credentials, door) {
     // The client has ended, or is gone.
     if (!socket.readable || !socket.writable) return void socket.destroy();
     const websocket = new ServerWebSocket(this, socket, address, door);
     websocket.sendHead(answer);
     if (head.length > 0) socket.unshift(head);
     this.reader.attach(socket, websocket, null);
-    this.#enter(websocket, request, credentials);
+    this.#enterDoor(websocket, request, credentials);
   }
 
   /** @param {WebSocket} ws @param {IncomingMessage} request */
@@ -238,15 +238,15 @@ export class WebSockets {
     websocket.setWs(/** @type {WsPart} */ (ws), isDeflated ? FORMAT.DEFLATED : door.format);
     if (!this.reader.attach(socket, websocket, this.stream ?? socket))
       this.counters.fastPaths.ws_listener = 'ws has not exactly one listener for data';
-    this.#enter(websocket, request, this.credentials);
+    this.#enterDoor(websocket, request, this.credentials);
   }
 
   /**
    * @param {ServerWebSocket} websocket @param {IncomingMessage} request
    * @param {Credentials|null} credentials
    */
-  #enter({ connection, door }, request, credentials) {
-    this.heartbeat.add(connection);
+  #enterDoor({ connection, door }, request, credentials) {
+    this.heartbeat.watchConnection(connection);
     door.open(connection, request, credentials);
   }
 }

@@ -71,7 +71,7 @@ export class WorkerAuth {
       onUserRefused,
       log,
     });
-    hub.listen(KIND.REVOCATION, (publication) => this.#receive(publication));
+    hub.listenForNotices(KIND.REVOCATION, (publication) => this.#receiveRevocation(publication));
     /** @type {NodeJS.Timeout[]} */
     this.timers = [];
   }
@@ -91,7 +91,7 @@ export class WorkerAuth {
   }
 
   /** @param {Buffer} publication perhaps of another program @returns {boolean} false: malformed */
-  #receive(publication) {
+  #receiveRevocation(publication) {
     const revocation = decodeRevocation(readNotice(publication));
     if (revocation !== null) this.log.apply(revocation);
     return revocation !== null;

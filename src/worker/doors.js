@@ -32,7 +32,7 @@ export class Doors {
       intervalMs: config.pingIntervalMs,
       timeoutMs: config.pongTimeoutMs,
       maxAgeMs: config.maxConnectionAgeMs,
-      onAge: (connection) => relocations.expire(connection),
+      onAge: (connection) => relocations.closeAged(connection),
       counters,
     }));
     const common = { config, hub, heartbeat, counters };

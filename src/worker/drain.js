@@ -50,7 +50,7 @@ export async function drain({ hub, outbox, commands, scheduler, phase, windowMs,
     connections[i].announceShutdown(Math.floor(((i + Math.random()) / total) * restMs));
     if (i % BATCH === BATCH - 1) await delay(0);
   }
-  phase.enter('settling');
+  phase.advance('settling');
   const isSettled = () => commands.isSettled() && scheduler.isSettled;
   await until(isSettled, Math.min(deadlineMs, performance.now() + ANSWER_WAIT_MS));
   if (total > 0) await delay(SETTLE_MS);

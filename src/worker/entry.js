@@ -40,7 +40,8 @@ export class Entry {
     const { config, counters, memoryBytes, metrics, log, turn, closeAll } = basics;
     const { addresses } = backend;
     const refused = (this.refused = new Refused());
-    const onUserRefused = (/** @type {string} */ user) => refused.add('connections', '', user);
+    const onUserRefused = (/** @type {string} */ user) =>
+      refused.countRefusal('connections', '', user);
     this.auth =
       WorkerAuth &&
       config.tokens &&

@@ -34,11 +34,11 @@ export class ExcessConnections {
 
   /** @param {string} key of an address or a user @param {number} connections that may stay */
   keep(key, connections) {
-    if (this.#orders.size === 0) this.surveys.push(() => this.#close());
+    if (this.#orders.size === 0) this.surveys.push(() => this.#closeNewest());
     this.#orders.set(key, connections);
   }
 
-  #close() {
+  #closeNewest() {
     const orders = this.#orders;
     this.#orders = new Map();
     /** @type {Map<string, Connection[]>} */

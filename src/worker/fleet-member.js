@@ -36,7 +36,7 @@ export class FleetMember {
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'extend'>|null}
    *   [parts.signedIn] with connections that signed in through another door
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
-   * @param {Pick<import('../admission/refused.js').Refused, 'list'|'forgotten'>} parts.refused
+   * @param {Pick<import('../admission/refused.js').Refused, 'mostRefused'|'forgotten'>} parts.refused
    * @param {Pick<import('../admission/rate-limit.js').RateLimiter, 'refusedOf'>} parts.limiter
    * @param {import('./turn.js').Line<() => void>} parts.surveys walks over rooms and connections
    * @param {import('./close-all.js').CloseAll} parts.closeAll
@@ -91,7 +91,7 @@ export class FleetMember {
       case 'top':
         return this.#top(args);
       case 'refused':
-        return { ...this.refused.list(), forgotten: this.refused.forgotten };
+        return { ...this.refused.mostRefused(), forgotten: this.refused.forgotten };
       case 'describe':
         return this.describe();
     }
@@ -110,10 +110,10 @@ export class FleetMember {
     const first = new FirstRooms(limit);
     const isWhole = await this.#walkRooms(({ name, connectionCount }) => {
       if (name > after && connectionCount > 0 && name.startsWith(prefix))
-        first.add(name, connectionCount);
+        first.addRoom(name, connectionCount);
       return 1;
     });
-    return isWhole ? first.list() : null;
+    return isWhole ? first.sorted() : null;
   }
 
   /** @param {readonly string[]} users @returns {Promise<number[]|null>} their positions */
@@ -129,7 +129,7 @@ export class FleetMember {
     if (wanted.size === 0) return positionsOf(users, (user) => found.has(JSON.stringify(user)));
     const isWhole = await this.#walkRooms((room) => {
       if (room.users === null) return 1;
-      room.users.find(wanted, found);
+      room.users.findUsers(wanted, found);
       return 1 + Math.min(wanted.size, room.users.connections.size);
     });
     return isWhole ? positionsOf(users, (user) => found.has(JSON.stringify(user))) : null;
@@ -292,10 +292,11 @@ export class FleetMember {
     const { window } = this.hub;
     const top = new TopRooms(by, limit);
     const isWhole = await this.#walkRooms((room) => {
-      if (room.connectionCount > 0) top.add(room.name, room.connectionCount, room.heardIn(window));
+      if (room.connectionCount > 0)
+        top.addRoom(room.name, room.connectionCount, room.heardIn(window));
       return 1;
     });
-    return isWhole ? top.list() : null;
+    return isWhole ? top.largest() : null;
   }
 
   /** @param {string} user @returns {Promise<Connection[]|null>} null: too many walks wait */
@@ -368,14 +369,14 @@ export class FirstRooms {
   }
 
   /** Adds connections to a room. @param {string} name @param {number} connections */
-  add(name, connections) {
+  addRoom(name, connections) {
     if (this.bound !== '' && name > this.bound) return;
     this.rooms.set(name, (this.rooms.get(name) ?? 0) + connections);
     if (this.rooms.size >= 2 * this.limit) this.#cut();
   }
 
   /** @returns {[string, number][]} in the order of their names */
-  list() {
+  sorted() {
     this.#cut();
     return [...this.rooms];
   }
@@ -403,7 +404,7 @@ export class TopRooms {
    * @param {string} name @param {number} connections adds up over the workers
    * @param {number} heard messages: each worker with a member of the room hears all of them
    */
-  add(name, connections, heard) {
+  addRoom(name, connections, heard) {
     const known = this.rooms.get(name);
     if (known !== undefined) {
       known[1] += connections;
@@ -416,7 +417,7 @@ export class TopRooms {
   }
 
   /** @returns {TopRoom[]} most first */
-  list() {
+  largest() {
     this.#cut();
     return [...this.rooms.values()];
   }

@@ -112,12 +112,12 @@ export class Fleet {
     this.deadlineMs = deadlineMs;
     this.name = randomBytes(12).toString('base64url');
     this.replyRoom = replyRoomOf(this.name);
-    hub.listen(KIND.SURVEY, (publication) => this.#receiveRequest(publication));
-    hub.listen(KIND.ANSWER, (publication) => this.#receiveAnswer(publication));
+    hub.listenForNotices(KIND.SURVEY, (publication) => this.#receiveRequest(publication));
+    hub.listenForNotices(KIND.ANSWER, (publication) => this.#receiveAnswer(publication));
   }
 
   /** Makes this worker reachable by its name. Rejects if the broker is unavailable. */
-  listen() {
+  listenForReplies() {
     return this.broker.subscribe(this.replyRoom);
   }
 
@@ -140,10 +140,10 @@ export class Fleet {
     if (this.occupancy?.coversPrefix(prefix, except))
       return { rooms: await this.occupancy.list({ prefix, after, limit }), isPartial: false };
     const first = new FirstRooms(limit);
-    const { isPartial } = await this.#read('rooms', { prefix, after, limit }, (rows) => {
-      for (const [room, connections] of rows) first.add(room, connections);
+    const { isPartial } = await this.#askToRead('rooms', { prefix, after, limit }, (rows) => {
+      for (const [room, connections] of rows) first.addRoom(room, connections);
     });
-    const rooms = first.list().map(([room, connections]) => ({ room, connections }));
+    const rooms = first.sorted().map(([room, connections]) => ({ room, connections }));
     return { rooms, isPartial };
   }
 
@@ -170,7 +170,7 @@ export class Fleet {
     if (this.occupancy?.covers(room))
       return { connections: await this.occupancy.count(room), isPartial: false };
     let connections = 0;
-    const { isPartial } = await this.#read('room', { room }, (count) => {
+    const { isPartial } = await this.#askToRead('room', { room }, (count) => {
       connections += count;
     });
     return { connections, isPartial };
@@ -212,7 +212,7 @@ export class Fleet {
     const found = new Set(known.length === 0 ? [] : await occupancy?.online(known));
     let isPartial = false;
     if (unknown.length > 0)
-      ({ isPartial } = await this.#read('online', { users: unknown }, (positions) => {
+      ({ isPartial } = await this.#askToRead('online', { users: unknown }, (positions) => {
         for (const position of positions) found.add(unknown[position]);
       }));
     return { users: users.filter((user) => found.has(user)), isPartial };
@@ -241,7 +241,7 @@ export class Fleet {
     let count = 0;
     /** @type {UserConnection[]} */
     const listed = [];
-    const { isPartial } = await this.#read(
+    const { isPartial } = await this.#askToRead(
       verb,
       args,
       (result) => {
@@ -260,10 +260,10 @@ export class Fleet {
    */
   async top(by, limit) {
     const top = new TopRooms(by, 10 * MAX_TOP);
-    const { isPartial } = await this.#read('top', { by, limit: MAX_TOP }, (rows) => {
-      for (const row of rows) top.add(...row);
+    const { isPartial } = await this.#askToRead('top', { by, limit: MAX_TOP }, (rows) => {
+      for (const row of rows) top.addRoom(...row);
     });
-    const rooms = top.list().slice(0, limit);
+    const rooms = top.largest().slice(0, limit);
     return {
       rooms: rooms.map(([room, connections, heard]) => ({
         room,
@@ -279,7 +279,7 @@ export class Fleet {
     /** @type {Record<'addresses'|'users', Map<string, [string, number, number]>>} */
     const sums = { addresses: new Map(), users: new Map() };
     let forgotten = 0;
-    const { isPartial } = await this.#read('refused', {}, (result) => {
+    const { isPartial } = await this.#askToRead('refused', {}, (result) => {
       forgotten += result.forgotten;
       for (const kind of /** @type {const} */ (['addresses', 'users']))
         for (const [name, connections, messages] of result[kind]) {
@@ -301,7 +301,7 @@ export class Fleet {
   async workers() {
     /** @type {WorkerInfo[]} */
     const workers = [];
-    const { isPartial } = await this.#read('describe', {}, (result) => {
+    const { isPartial } = await this.#askToRead('describe', {}, (result) => {
       workers.push(result);
     });
     return { workers, isPartial };
@@ -335,7 +335,7 @@ export class Fleet {
    *   rooms as allowed joins no more. Rejects as `disconnect` does.
    */
   join(whom, rooms) {
-    return this.#move('join', whom, rooms);
+    return this.#moveUser('join', whom, rooms);
   }
 
   /**
@@ -345,11 +345,11 @@ export class Fleet {
    *   `disconnect` does.
    */
   leave(whom, rooms) {
-    return this.#move('leave', whom, rooms);
+    return this.#moveUser('leave', whom, rooms);
   }
 
   /** @param {'join'|'leave'} verb @param {string|Whom} whom @param {readonly string[]} rooms */
-  #move(verb, whom, rooms) {
+  #moveUser(verb, whom, rooms) {
     const target = typeof whom === 'string' ? { user: whom } : whom;
     const of = someOf(target);
     if (of === null) return this.#act(verb, { user: target.user, rooms: [...rooms] });
@@ -385,7 +385,7 @@ export class Fleet {
       isDelivered = count > 0;
     };
     try {
-      await this.#ask('deliver', args, merge, () => false, worker);
+      await this.#askWorkers('deliver', args, merge, () => false, worker);
       return isDelivered;
     } finally {
       this.#deliveries--;
@@ -397,7 +397,7 @@ export class Fleet {
    * @param {(result: Verbs[V]['result']) => void} merge
    * @param {() => boolean} [isFound] no other answer can change the result
    */
-  async #read(verb, args, merge, isFound) {
+  async #askToRead(verb, args, merge, isFound) {
     try {
       return await this.#survey(verb, args, merge, isFound);
     } catch (error) {
@@ -436,7 +436,7 @@ export class Fleet {
       throw new BrokerError('UNAVAILABLE', 'too many surveys are under way');
     }
     try {
-      const isWhole = await this.#ask(verb, args, merge, isFound, null);
+      const isWhole = await this.#askWorkers(verb, args, merge, isFound, null);
       counters.surveys[isWhole ? 'complete' : 'partial']++;
       return { isPartial: !isWhole };
     } catch (error) {
@@ -451,7 +451,7 @@ export class Fleet {
    * @param {string|null} worker the only one that is asked; null: all
    * @returns {Promise<boolean>} see `#answers`
    */
-  async #ask(verb, args, merge, isFound, worker) {
+  async #askWorkers(verb, args, merge, isFound, worker) {
     const { broker } = this;
     const surveys = this.#surveys;
     if (this.#isClosed) throw new BrokerError('UNAVAILABLE', 'the worker is closing');
@@ -509,12 +509,12 @@ export class Fleet {
   #receiveRequest(publication) {
     const request = decodeRequest(readNotice(publication));
     if (request === null) return false;
-    this.#answer(request);
+    this.#answerRequest(request);
     return true;
   }
 
   /** @param {Request} request */
-  async #answer(request) {
+  async #answerRequest(request) {
     const result = await this.member.carryOut(request);
     if (result === null) this.counters.surveysUnanswered++;
     const { survey, replyRoom } = request;

@@ -12,7 +12,7 @@ export class Phase {
   #at = 0;
 
   /** Only goes forward. @param {typeof PHASES[number]} phase */
-  enter(phase) {
+  advance(phase) {
     this.#at = Math.max(this.#at, PHASES.indexOf(phase));
   }
 

@@ -71,17 +71,17 @@ class WorkerProcess {
         this.#certificate = message.certificate;
         this.#start(message).then(
           ({ isBrokerUp, ...address }) => send({ type: 'ready', address, isBrokerUp }),
-          (error) => this.#fail(error),
+          (error) => this.#failToStart(error),
         );
         break;
       case 'metrics':
         this.#sendMetrics(message);
         break;
       case 'unready':
-        this.#phase.enter('leaving');
+        this.#phase.advance('leaving');
         break;
       case 'retire':
-        this.#phase.enter('retired');
+        this.#phase.advance('retired');
         worker?.retire();
         break;
       case 'rebalance':
@@ -115,7 +115,7 @@ class WorkerProcess {
   }
 
   /** The worker cannot start. @param {NodeJS.ErrnoException & {isInvalidSetting?: true}} error */
-  #fail(error) {
+  #failToStart(error) {
     const why = listenFault(error, { name: 'PORT', ...this.config });
     const { isInvalidSetting = false } = error;
     // The primary says so, once for all workers. A stack has nothing to add.

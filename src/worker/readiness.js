@@ -32,7 +32,7 @@ export class Readiness {
   }
 
   /** @param {number} slot @returns {import('./fleet-wire.js').WorkerInfo} */
-  describe(slot) {
+  describeWorker(slot) {
     const { config, counters } = this;
     return {
       server: config.serverId,

@@ -48,7 +48,7 @@ export class Relocations {
   }
 
   /** Closes a connection at its maximum age. @param {Connection} connection @param {number} [nowMs] */
-  expire(connection, nowMs = performance.now()) {
+  closeAged(connection, nowMs = performance.now()) {
     if (this.isSteady()) this.#announce(connection, 'age', nowMs);
   }
 
@@ -73,17 +73,17 @@ export class Relocations {
     const afterMs = min + Math.floor(Math.random() * (max - min));
     const isTold = connection.announceShutdown(afterMs);
     pending.set(connection, { cause, dueMs: nowMs + GRACE_MS + (isTold ? 0 : afterMs) });
-    if (pending.size === 1) this.#wait(GRACE_MS);
+    if (pending.size === 1) this.#startTimer(GRACE_MS);
   }
 
   /** @param {number} ms */
-  #wait(ms) {
-    this.timer = setTimeout(() => this.step(performance.now()), ms);
+  #startTimer(ms) {
+    this.timer = setTimeout(() => this.closeDue(performance.now()), ms);
     this.timer.unref();
   }
 
   /** Closes the connections whose time has come. @param {number} nowMs */
-  step(nowMs) {
+  closeDue(nowMs) {
     clearTimeout(this.timer);
     let nextMs = Number.POSITIVE_INFINITY;
     for (const [connection, { cause, dueMs }] of this.pending) {
@@ -97,6 +97,6 @@ export class Relocations {
       connection.close(CAUSES[cause]);
     }
     if (this.pending.size > 0)
-      this.#wait(Math.min(Math.max(nextMs - nowMs, STEP_MS.min), STEP_MS.max));
+      this.#startTimer(Math.min(Math.max(nextMs - nowMs, STEP_MS.min), STEP_MS.max));
   }
 }

@@ -79,7 +79,7 @@ export class Worker {
     const surveys = turn.line('surveys', (/** @type {() => void} */ act) => act());
     const upstreams = (this.upstreams = new Upstreams());
     const readiness = (this.readiness = new Readiness(basics, delivery, entry));
-    const describe = () => readiness.describe(place.slot);
+    const describe = () => readiness.describeWorker(place.slot);
     this.fleet = createFleet(basics, delivery, entry, {
       joins: operations.joins,
       ...{ upstreams, surveys, describe },
@@ -222,7 +222,7 @@ export class Worker {
     doors.http.stopAccepting();
     // So no request to the HTTP API fails in a reload: clients continue with the new workers.
     await doors.http.endKeptAlive(Math.min(waitMs, deadlineMs / 2));
-    phase.enter('draining');
+    phase.advance('draining');
     const startMs = performance.now();
     this.relocations.close();
     delivery.backend.addresses.resign();

@@ -80,7 +80,7 @@ class Member {
   async client(rooms, user) {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
-    this.hub.add(connection);
+    this.hub.addConnection(connection);
     for (const room of rooms) {
       const presence = user === undefined ? false : { user };
       receive(this.commands, connection, { type: 'join', room, presence });
@@ -262,7 +262,7 @@ for (const [backend, ofBackend] of tests) {
     for (const { hub } of [a, b])
       for (let i = 0; i < 110; i++) {
         const connection = new Connection(new FakeTransport(), '192.0.2.1');
-        hub.add(connection);
+        hub.addConnection(connection);
         hub.join(connection, 'm', QUIET);
       }
     for (const target of [{ room: 'm' }, { address: '192.0.2.1' }]) {
@@ -312,9 +312,9 @@ for (const [backend, ofBackend] of tests) {
     const [a, b] = await fleetOf(t, backend, 2);
     const ofMember = (/** @type {Member} */ { fleet }) =>
       /** @type {Refused} */ (fleet.member.refused);
-    for (let i = 0; i < 3; i++) ofMember(a).add('messages', '192.0.2.1', 'alice');
-    ofMember(b).add('connections', '192.0.2.1');
-    for (let i = 0; i < 5; i++) ofMember(b).add('connections', '192.0.2.2');
+    for (let i = 0; i < 3; i++) ofMember(a).countRefusal('messages', '192.0.2.1', 'alice');
+    ofMember(b).countRefusal('connections', '192.0.2.1');
+    for (let i = 0; i < 5; i++) ofMember(b).countRefusal('connections', '192.0.2.2');
     assert.deepEqual(await a.fleet.refused(), {
       addresses: [
         ['192.0.2.2', 5, 0],
@@ -408,7 +408,7 @@ for (const [backend, ofBackend] of tests) {
     });
     const joined = a.fleet.join('alice', ['p.2']);
     const goOn = await pause;
-    a.hub.remove(connection);
+    a.hub.removeConnection(connection);
     goOn();
     assert.equal(await joined, 0);
     assert.deepEqual([a.hub.rooms.has('p.2'), connection.roomCount], [false, 0]);
@@ -453,7 +453,7 @@ for (const [backend, ofBackend] of tests) {
     for (const { hub, commands } of [a, b]) {
       const transport = new FakeTransport();
       const connection = new Connection(transport, '127.0.0.1');
-      hub.add(connection);
+      hub.addConnection(connection);
       const since = { epoch: position.epoch, offset: 0 };
       receive(commands, connection, { type: 'join', room: 'h.1', since });
       await eventually(() => transport.messages().length > 0);
@@ -482,7 +482,7 @@ for (const [backend, ofBackend] of tests) {
     const [a, b] = await fleetOf(t, backend, 2, { deadlineMs: 100 });
     await a.client(['p.1'], 'alice');
     await b.client(['p.1'], 'alice');
-    b.hub.listen(KIND.SURVEY, () => true);
+    b.hub.listenForNotices(KIND.SURVEY, () => true);
     assert.deepEqual(await a.fleet.rooms(), {
       rooms: [{ room: 'p.1', connections: 1 }],
       isPartial: true,
@@ -593,7 +593,7 @@ test('forged answers are dropped, and a survey waits for the true ones', async (
   /** @type {string[]} */
   const forgeries = [];
   const { hub, fleet } = a;
-  b.hub.listen(KIND.SURVEY, (publication) => {
+  b.hub.listenForNotices(KIND.SURVEY, (publication) => {
     const [survey, replyRoom] = JSON.parse(publication.toString('utf8', 12));
     for (const rows of [7, [['no room!', 1]], [['r', -1]], [['r', 1], 2], 'x'])
       forgeries.push(JSON.stringify([survey, SURVEY, rows]));
@@ -642,7 +642,7 @@ test('a survey of 20,000 rooms takes slices of a turn', async (t) => {
   const { fleet, hub, turn } = await alone(t);
   spendAtEachLook(turn);
   const connection = new Connection(new FakeTransport(), '127.0.0.1');
-  hub.add(connection);
+  hub.addConnection(connection);
   for (let i = 0; i < 20_000; i++) hub.join(connection, `r.${i}`, QUIET);
   let turns = 0;
   let isDone = false;
@@ -665,7 +665,7 @@ test('a search of 20,000 connections takes slices of a turn', async (t) => {
   const { fleet, hub, turn } = await alone(t);
   spendAtEachLook(turn);
   for (let i = 0; i < 20_000; i++)
-    hub.add(new Connection(new FakeTransport(), i % 2 === 0 ? '192.0.2.1' : '192.0.2.2'));
+    hub.addConnection(new Connection(new FakeTransport(), i % 2 === 0 ? '192.0.2.1' : '192.0.2.2'));
   let turns = 0;
   let isDone = false;
   const count = () => {

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
-import { encodeKeyed, keyOf, payloadText } from '../../src/protocol/publication.js';
+import { encodeKeyed, payloadText, stateKeyOf } from '../../src/protocol/publication.js';
 import { BACKENDS, eventually, suite } from './suite.js';
 
 const KEPT_MS = 600_000;
@@ -44,7 +44,7 @@ async function set(worker, room, key, payload, options) {
 function entriesOf({ publications, state }) {
   assert.ok(state, 'no state');
   return publications.map((publication, i) => [
-    keyOf(publication),
+    stateKeyOf(publication),
     JSON.parse(payloadText(publication)),
     state.offsets[i],
   ]);

@@ -509,7 +509,7 @@ async function redisRevoker(t, env) {
   return new WorkerAuth({
     config,
     settings: config.tokens,
-    hub: /** @type {any} */ ({ listen() {} }),
+    hub: /** @type {any} */ ({ listenForNotices() {} }),
     backend: /** @type {any} */ (backend),
     counters: counters.auth,
     closeAll() {},

@@ -43,8 +43,8 @@ export class FrameServer {
     assert.ok(config);
     const limiter = new RateLimiter(config, this.counters);
     const hub = /** @type {any} */ ({
-      add: (/** @type {any} */ connection) => this.opened.push(connection.transport),
-      remove: () => this.told.push('removed'),
+      addConnection: (/** @type {any} */ connection) => this.opened.push(connection.transport),
+      removeConnection: () => this.told.push('removed'),
       slowConsumers: { queue: () => true },
     });
     const door = createNativeDoor({
@@ -62,7 +62,7 @@ export class FrameServer {
       config,
       hub,
       door,
-      heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
+      heartbeat: /** @type {any} */ ({ watchConnection() {}, unwatchConnection() {} }),
       admitFrame:
         config.framesPerMinuteMode === 'off'
           ? null

@@ -54,7 +54,7 @@ export function build({
   const connect = () => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
-    hub.add(connection);
+    hub.addConnection(connection);
     const say = (/** @type {object|string} */ message) => receive(commands, connection, message);
     return { connection, transport, say };
   };

@@ -101,8 +101,8 @@ export function buildHub({
   if (clock !== undefined) {
     // The test turns the wheel, too.
     const { wheel } = scheduler;
-    const addToWheel = wheel.add.bind(wheel);
-    wheel.add = (checked) => {
+    const addToWheel = wheel.addTimetable.bind(wheel);
+    wheel.addTimetable = (checked) => {
       const timetable = addToWheel(checked);
       clearInterval(wheel.timer);
       return timetable;
@@ -120,8 +120,8 @@ export function buildHub({
     counters,
     log,
   });
-  const add = hub.add.bind(hub);
-  hub.add = (connection) => {
+  const add = hub.addConnection.bind(hub);
+  hub.addConnection = (connection) => {
     if (connection.transport instanceof FakeTransport)
       Object.assign(connection.transport, { connection, slowConsumers, hub });
     add(connection);

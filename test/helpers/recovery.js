@@ -49,7 +49,7 @@ export function build({
   const connect = () => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
-    parts.hub.add(connection);
+    parts.hub.addConnection(connection);
     const say = (/** @type {object} */ message) => receive(parts.commands, connection, message);
     return {
       connection,

@@ -81,7 +81,7 @@ function refusal(decision) {
 
 test('a request is admitted under its address', async () => {
   const { admission, addresses } = build();
-  const admitted = await admission.admit(request());
+  const admitted = await admission.admitHandshake(request());
   assert.ok(admitted instanceof AdmissionLease);
   assert.equal(admitted.address, '192.0.2.1');
   assert.equal(addresses.held.get('192.0.2.1'), 1);
@@ -89,7 +89,7 @@ test('a request is admitted under its address', async () => {
 
 test('if the cap per address is off, admission asks no counter and awaits nothing', () => {
   const { admission, addresses } = build({ FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' });
-  const admitted = admission.admit(request());
+  const admitted = admission.admitHandshake(request());
   assert.ok(admitted instanceof AdmissionLease);
   admitted.release();
   assert.equal(addresses.calls, 0);
@@ -98,13 +98,13 @@ test('if the cap per address is off, admission asks no counter and awaits nothin
 
 test('the address is computed only if a limit counts by address', () => {
   const cap = { FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' };
-  const counted = build(cap).admission.admit(request());
+  const counted = build(cap).admission.admitHandshake(request());
   const noMessages = {
     FANFARE_LIMITS: 'off',
     FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE: 'enforce',
   };
-  const countsBroadcasts = build(noMessages).admission.admit(request());
-  const uncounted = build({ FANFARE_LIMITS: 'off' }).admission.admit(request());
+  const countsBroadcasts = build(noMessages).admission.admitHandshake(request());
+  const uncounted = build({ FANFARE_LIMITS: 'off' }).admission.admitHandshake(request());
   assert.ok(
     counted instanceof AdmissionLease &&
       countsBroadcasts instanceof AdmissionLease &&
@@ -117,9 +117,9 @@ test('the address is computed only if a limit counts by address', () => {
 
 test('an address over its cap is refused with 429 and a time to wait', async () => {
   const { admission, counters } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '2' });
-  await admission.admit(request());
-  await admission.admit(request());
-  const refused = refusal(await admission.admit(request()));
+  await admission.admitHandshake(request());
+  await admission.admitHandshake(request());
+  const refused = refusal(await admission.admitHandshake(request()));
   assert.equal(refused.status, 429);
   assert.equal(refused.reason, 'per_ip');
   assert.equal(refused.headers['Retry-After'], '20');
@@ -128,12 +128,12 @@ test('an address over its cap is refused with 429 and a time to wait', async () 
     message: 'Too many connections from this address: 2 (FANFARE_MAX_CONNECTIONS_PER_IP).',
   });
   assert.equal(counters.refused.per_ip, 1);
-  assert.ok((await admission.admit(request({}, '192.0.2.2'))) instanceof AdmissionLease);
+  assert.ok((await admission.admitHandshake(request({}, '192.0.2.2'))) instanceof AdmissionLease);
 });
 
 test('a place is given back once, however often it is released', async () => {
   const { admission, addresses } = build();
-  const admitted = await admission.admit(request());
+  const admitted = await admission.admitHandshake(request());
   assert.ok(admitted instanceof AdmissionLease);
   admitted.release();
   admitted.release();
@@ -146,7 +146,7 @@ test('an observed cap admits, holds the place and counts', async () => {
     FANFARE_LIMITS: 'observe',
   });
   for (let i = 0; i < 3; i++)
-    assert.ok((await admission.admit(request())) instanceof AdmissionLease);
+    assert.ok((await admission.admitHandshake(request())) instanceof AdmissionLease);
   assert.equal(counters.observed.connections_per_ip, 2);
   assert.equal(counters.refused.per_ip, 0);
   assert.equal(addresses.held.get('192.0.2.1'), 3);
@@ -159,7 +159,7 @@ test('if the counter is unavailable, an enforced cap refuses with 503 and an obs
   ])) {
     const { admission, addresses } = build({ FANFARE_MAX_CONNECTIONS_PER_IP_MODE: mode });
     addresses.acquire = () => Promise.reject(new Error('the relay link is closed'));
-    const decision = await admission.admit(request());
+    const decision = await admission.admitHandshake(request());
     assert.equal('code' in decision ? refusal(decision).status : undefined, status);
     if (decision instanceof AdmissionLease) decision.release();
     assert.equal(addresses.released, 0);
@@ -174,7 +174,7 @@ test('a worker that lags, or is short of memory or descriptors, refuses before i
   ])) {
     const { admission, addresses, health, counters } = build();
     Object.assign(health, change);
-    const refused = refusal(admission.admit(request()));
+    const refused = refusal(admission.admitHandshake(request()));
     assert.equal(refused.status, 503);
     assert.equal(refused.reason, reason);
     assert.equal(refused.headers['Retry-After'], '10');
@@ -186,22 +186,22 @@ test('a worker that lags, or is short of memory or descriptors, refuses before i
 test('a worker admits at the watermarks, and refuses above them', async () => {
   const { admission, health } = build();
   Object.assign(health, { lag: 500, heap: 80, open: 768 });
-  assert.ok((await admission.admit(request())) instanceof AdmissionLease);
+  assert.ok((await admission.admitHandshake(request())) instanceof AdmissionLease);
 });
 
 test('overload is only counted if the limit is observed, and not measured if it is off', async () => {
   const observing = build({ FANFARE_OVERLOAD_MODE: 'observe' });
   observing.health.lag = 9999;
-  assert.ok((await observing.admission.admit(request())) instanceof AdmissionLease);
+  assert.ok((await observing.admission.admitHandshake(request())) instanceof AdmissionLease);
   assert.equal(observing.counters.observed.loop_lag, 1);
   const off = build({ FANFARE_OVERLOAD_MODE: 'off' });
   off.health.lagMs = () => assert.fail('asked');
-  assert.ok((await off.admission.admit(request())) instanceof AdmissionLease);
+  assert.ok((await off.admission.admitHandshake(request())) instanceof AdmissionLease);
 });
 
 test('a page of another origin is refused with 403, and the answer does not repeat its name', () => {
   const { admission, addresses, counters } = build({ ALLOWED_ORIGINS: 'https://app.example' });
-  const refused = refusal(admission.admit(request({ origin: 'https://evil.example' })));
+  const refused = refusal(admission.admitHandshake(request({ origin: 'https://evil.example' })));
   assert.equal(refused.status, 403);
   assert.doesNotMatch(JSON.stringify(refused), /evil/);
   assert.equal(counters.refused.origin, 1);
@@ -289,7 +289,7 @@ test('a forged X-Forwarded-For does not evade the cap', async () => {
   const { admission } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '100' });
   const decisions = await Promise.all(
     Array.from({ length: 300 }, (_, i) =>
-      admission.admit(request({ 'x-forwarded-for': `6.6.${i >> 8}.${i & 255}` })),
+      admission.admitHandshake(request({ 'x-forwarded-for': `6.6.${i >> 8}.${i & 255}` })),
     ),
   );
   assert.equal(decisions.filter((decision) => decision instanceof AdmissionLease).length, 100);
@@ -304,7 +304,7 @@ test('behind a trusted proxy each client has its own cap, and forging does not h
     const forwarded = (/** @type {number} */ i) =>
       request({ 'x-forwarded-for': `6.6.6.${i}, ${client}` }, '::ffff:127.0.0.1');
     const decisions = await Promise.all(
-      Array.from({ length: 30 }, (_, i) => admission.admit(forwarded(i))),
+      Array.from({ length: 30 }, (_, i) => admission.admitHandshake(forwarded(i))),
     );
     assert.equal(decisions.filter((decision) => decision instanceof AdmissionLease).length, 10);
   }
@@ -368,7 +368,7 @@ test('an observed rate of handshakes counts and admits; a rate that is off count
 test('behind a trusted proxy the rate of handshakes applies to the client, not to the proxy', async () => {
   const { admission, counters } = build({ ...RATE, TRUST_PROXY: '127.0.0.1' });
   const from = (/** @type {string} */ client) =>
-    admission.admit(request({ 'x-forwarded-for': client }, '::ffff:127.0.0.1'));
+    admission.admitHandshake(request({ 'x-forwarded-for': client }, '::ffff:127.0.0.1'));
   for (let i = 0; i < 10; i++)
     assert.equal(admission.admitPeer(admission.peerOf(request({}, '127.0.0.1').socket)), null);
   for (let i = 0; i < 3; i++) assert.ok((await from('192.0.2.1')) instanceof AdmissionLease);
@@ -379,8 +379,8 @@ test('behind a trusted proxy the rate of handshakes applies to the client, not t
 
 test('an address is forgotten when its bucket is full again', () => {
   const rate = new HandshakeRate(60_000, 1, createCounters());
-  for (let i = 0; i < 100; i++) rate.take(String(i), 0);
+  for (let i = 0; i < 100; i++) rate.takeHandshake(String(i), 0);
   assert.equal(rate.addresses, 100);
-  for (let i = 100; i < 300; i++) rate.take(String(i), i);
+  for (let i = 100; i < 300; i++) rate.takeHandshake(String(i), i);
   assert.ok(rate.addresses < 110, `${rate.addresses}`);
 });

@@ -24,7 +24,7 @@ import {
 import {
   publicationFrames,
   readHeader,
-  roomOf as roomOfPrefix,
+  roomOfPrefix,
   roomPrefix,
 } from '../../src/protocol/frame.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
@@ -245,14 +245,14 @@ test('a place of an app is counted, refused above its limit, and given back once
     lease: { key: 'user:x', release: () => void released++ },
     refusal: null,
   });
-  const { lease } = await own.take(limited, credentials());
+  const { lease } = await own.takePlace(limited, credentials());
   assert.equal(counters.apps.connections['1'], 1);
   assert.equal(lease?.key, 'user:x');
   isFull = true;
-  const refused = await own.take(limited, credentials());
+  const refused = await own.takePlace(limited, credentials());
   assert.deepEqual([refused.refusal?.code, refused.identity], ['APP_LIMIT', null]);
   assert.deepEqual([counters.auth.closes.app_limit, released], [1, 1]);
-  await assert.rejects(own.take(limited, credentials()), /gone/);
+  await assert.rejects(own.takePlace(limited, credentials()), /gone/);
   assert.equal(released, 2);
   lease?.release();
   lease?.release();

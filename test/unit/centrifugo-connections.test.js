@@ -46,8 +46,8 @@ function buildConnections(env, options) {
   const entrance = {
     isRequired: false,
     identify: () => credentials,
-    enter: (/** @type {Connection} */ connection) => hub.add(connection),
-    leave: (/** @type {Connection} */ connection) => hub.remove(connection),
+    admitConnection: (/** @type {Connection} */ connection) => hub.addConnection(connection),
+    leave: (/** @type {Connection} */ connection) => hub.removeConnection(connection),
   };
   const revocation = { holds: false };
   const admitMessage = (
@@ -297,7 +297,7 @@ test('a client that goes before its channel is confirmed keeps no end of its tok
     request: { channel: 'a', token: 't' },
   };
   subscriptions.subscribe(connection, client, /** @type {any} */ (command));
-  hub.remove(connection);
+  hub.removeConnection(connection);
   subscriptions.closed(client);
   broker.subscribing[0].resolve();
   await settle();
@@ -538,16 +538,16 @@ test('no stand-in stays if a resync has ended one of them', async () => {
   await answer(broker, 'h1');
   await answer(broker, 'h2');
   assert.equal(codeOf(opened), 3010);
-  hub.remove(opened.connection);
+  hub.removeConnection(opened.connection);
   assert.deepEqual([...hub.rooms.keys()], ['*']);
 });
 
 test('no stand-in stays if its connection does not enter', async () => {
   const { hub, entrance, openSubscribed } = buildConnections();
-  entrance.enter = (connection) => connection.close(DISCONNECTS.INVALID_TOKEN);
+  entrance.admitConnection = (connection) => connection.close(DISCONNECTS.INVALID_TOKEN);
   const revoked = openSubscribed('a', 'b');
   await settle();
-  entrance.enter = () => {
+  entrance.admitConnection = () => {
     throw new Error('a fault');
   };
   const failed = openSubscribed('a', 'b');

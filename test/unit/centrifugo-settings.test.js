@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { describe, loadConfig } from '../../src/config/config.js';
+import { describeConfig, loadConfig } from '../../src/config/config.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const KEY = 'hunter2-hunter2-hunter2-hunter2-1';
@@ -27,7 +27,7 @@ function hashOf(key) {
 
 test('the door is off by default, and has no server API and no rules when it is on', () => {
   assert.equal(valid({}).centrifugo, null);
-  assert.equal(describe(valid({})).centrifugo, '');
+  assert.equal(describeConfig(valid({})).centrifugo, '');
   const config = valid(ON);
   assert.deepEqual(config.centrifugo, {
     isLenient: false,
@@ -37,7 +37,7 @@ test('the door is off by default, and has no server API and no rules when it is 
     apiPath: '/centrifugo/api',
     apiKeyHashes: [],
   });
-  assert.equal(describe(config).centrifugo, '/connection, no server API');
+  assert.equal(describeConfig(config).centrifugo, '/connection, no server API');
 });
 
 test('all settings of the door', (t) => {
@@ -63,7 +63,10 @@ test('all settings of the door', (t) => {
     apiPath: '/rt/api',
     apiKeyHashes: [hashOf(KEY), hashOf(OTHER_KEY)],
   });
-  assert.equal(describe(config).centrifugo, '/rt/connection, /rt/api, 2 keys, lenient tokens');
+  assert.equal(
+    describeConfig(config).centrifugo,
+    '/rt/connection, /rt/api, 2 keys, lenient tokens',
+  );
 });
 
 test('the server API may have the path of the native one if there are no API_KEYS', () => {

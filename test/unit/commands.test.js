@@ -299,7 +299,7 @@ test('a handler that throws closes its own connection and no other', () => {
 test('a draining worker refuses publishes and still answers other commands', async () => {
   const { connect, commands, phase, published } = build();
   const { transport, say } = connect();
-  phase.enter('settling');
+  phase.advance('settling');
   say({ type: 'message', room: 'r', payload: 1, id: 1 });
   say({ type: 'broadcast', payload: 1, id: 2 });
   say({ type: 'ping' });

@@ -6,7 +6,12 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { API_RIGHTS } from '../../src/config/api-keys.js';
-import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
+import {
+  changedFixed,
+  describeConfig,
+  loadConfig,
+  parseConfigFile,
+} from '../../src/config/config.js';
 import { receivedConfig } from '../../src/config/handover.js';
 import { listenFault } from '../../src/config/listen-fault.js';
 import { oldNamesOf, RATES } from '../../src/config/rates.js';
@@ -513,15 +518,15 @@ for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
 }
 
 test('the banner says whether there is an HTTP API, and shows no key', () => {
-  assert.equal(describe(configOf()).api, 'off: no API_KEYS are configured');
-  assert.equal(describe(configOf({ API_KEYS: `a ${API_SECRET} all` })).api, '/api, 1 key');
-  assert.equal(describe(configOf()).pusher, '');
+  assert.equal(describeConfig(configOf()).api, 'off: no API_KEYS are configured');
+  assert.equal(describeConfig(configOf({ API_KEYS: `a ${API_SECRET} all` })).api, '/api, 1 key');
+  assert.equal(describeConfig(configOf()).pusher, '');
   const app = {
     FANFARE_PUSHER_APP_ID: '7',
     FANFARE_PUSHER_APP_KEY: 'k',
     FANFARE_PUSHER_PATH: '/ws',
   };
-  const shown = describe(configOf({ ...app, FANFARE_PUSHER_APP_SECRET: API_SECRET })).pusher;
+  const shown = describeConfig(configOf({ ...app, FANFARE_PUSHER_APP_SECRET: API_SECRET })).pusher;
   assert.equal(shown, '/ws/app, /apps: app 7');
 });
 
@@ -570,12 +575,14 @@ test('a configuration file reports its faults by line, without values', () => {
 });
 
 test('the banner describes how tokens are checked, and shows no key', () => {
-  const { access } = describe(configOf({ JWT_SECRET, JWT_JWKS_URL: 'https://id.example/hunter2' }));
+  const { access } = describeConfig(
+    configOf({ JWT_SECRET, JWT_JWKS_URL: 'https://id.example/hunter2' }),
+  );
   assert.match(access, /^tokens required, .*: 1 secret, a JWKS of id\.example$/);
 });
 
 test('the description of a configuration shows no secret', () => {
-  const shown = describe(
+  const shown = describeConfig(
     configOf({ REDIS_URL: 'rediss://user:hunter2@cache:6380/2', FANFARE_LIMITS: 'observe' }),
   );
   assert.equal(shown.broker, 'Redis at rediss://cache:6380/2');

@@ -48,7 +48,7 @@ function build() {
   const connect = () => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
-    parts.hub.add(connection);
+    parts.hub.addConnection(connection);
     const say = (/** @type {object} */ message) => receive(parts.commands, connection, message);
     const payloads = () =>
       transport
@@ -103,7 +103,7 @@ test('a member that leaves the room in the middle of the flush moves nobody out 
   for (const { connection } of members) hub.join(connection, 'plain', QUIET);
   await settle();
   plant(members[0]);
-  members[0].transport.close = () => hub.remove(members[0].connection);
+  members[0].transport.close = () => hub.removeConnection(members[0].connection);
   hub.broadcast('plain', publication(1));
   await settle();
   for (const member of members.slice(1)) assert.deepEqual(member.payloads(), [1]);
@@ -175,12 +175,12 @@ test('a throw at a ping, a notice or a goodbye costs that connection, and all ot
   const [pinged, noticed, drained, healthy] = members;
   for (const { connection } of members) {
     connection.greet();
-    heartbeat.add(connection);
+    heartbeat.watchConnection(connection);
   }
   pinged.transport.ping = () => {
     throw FAULT;
   };
-  for (let i = 1; i <= 2; i++) heartbeat.step(i * 250);
+  for (let i = 1; i <= 2; i++) heartbeat.pingDue(i * 250);
   assertLost(pinged);
   assert.equal(healthy.transport.pings, 1);
 

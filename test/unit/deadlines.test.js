@@ -19,7 +19,7 @@ test('a worker that is blocked again and again ends its items', { timeout: 20_00
     deadlines.delete(item);
     return true;
   });
-  t.after(() => deadlines.stop());
+  t.after(() => deadlines.cancelSweep());
   deadlines.add({ name: 'first' });
   block(1500);
   // It comes after the block, and before the sweep: its time begins now.

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { encodePublications, FORMAT, registerFormat } from '../../src/protocol/format.js';
-import { roomOf, roomPrefix, textFrame } from '../../src/protocol/frame.js';
+import { roomOfPrefix, roomPrefix, textFrame } from '../../src/protocol/frame.js';
 import {
   ANNOUNCEMENTS,
   asTransient,
@@ -21,7 +21,7 @@ import { build, publication, settle } from '../helpers/recovery.js';
 /** Messages are `[room, payload]`; payloads of `"quiet"`, and all other kinds, are left out. */
 registerFormat(FORMAT.PUSHER, {
   encode(prefix, publications) {
-    const room = roomOf(prefix);
+    const room = roomOfPrefix(prefix);
     const frames = publications
       .filter((one) => kindOf(one) === KIND.MESSAGE || kindOf(one) === KIND.POSITIONED)
       .map(payloadText)
@@ -52,7 +52,7 @@ const payloads = (transport) => transport.messages().map(([, payload]) => payloa
 
 test('the name of a room can be read from its prefix', () => {
   for (const room of ['r', '~123:private-a/e', 'a'.repeat(512)])
-    assert.equal(roomOf(roomPrefix(room)), room);
+    assert.equal(roomOfPrefix(roomPrefix(room)), room);
 });
 
 test('members of a door get its format, and nothing of what it leaves out', async () => {

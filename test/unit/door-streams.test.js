@@ -67,7 +67,7 @@ function toyDoor(hub) {
     },
     openStream(connection, { method }, _credentials, first) {
       told.push(`open ${method} ${first}`);
-      hub.add(connection);
+      hub.addConnection(connection);
       connection.send(String(first).toUpperCase());
     },
     ping: (connection) => {
@@ -76,7 +76,7 @@ function toyDoor(hub) {
     },
     closed(connection) {
       told.push('closed');
-      hub.remove(connection);
+      hub.removeConnection(connection);
     },
   };
 }
@@ -297,7 +297,7 @@ test('a client that answers no ping of the door is closed', limit, async (t) => 
   client.write(post('a'));
   await until(() => hub.connections.length === 1);
   const steps = heartbeat.places.length + heartbeat.timeoutPlaces;
-  for (let i = 1; i <= steps; i++) heartbeat.step(i * heartbeat.stepMs);
+  for (let i = 1; i <= steps; i++) heartbeat.pingDue(i * heartbeat.stepMs);
   await until(() => textOf(client).includes('<ping>'));
   await client.closed();
   assert.equal(counters.heartbeatTimeouts, 1);
@@ -340,7 +340,7 @@ test('a draining worker refuses the request whose body it has read', limit, asyn
   client.write(post('late').slice(0, -1));
   await until(() => server.handshakes === 1);
   await new Promise((resolve) => setTimeout(resolve, 20));
-  phase.enter('draining');
+  phase.advance('draining');
   server.stopAccepting();
   client.write('e');
   assert.equal((await client.response()).status, 503);

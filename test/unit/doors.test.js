@@ -56,13 +56,13 @@ function toyDoor(hub) {
       takesRefusal: ({ code }) => code === 'service_unavailable',
       open(connection, { url = '' }, credentials) {
         told.push(`open ${url}`);
-        if (credentials === null) return hub.add(connection);
+        if (credentials === null) return hub.addConnection(connection);
         told.push(`refused ${credentials.refusal?.code}`);
         connection.close(CLOSES.DRAIN);
       },
       closed(connection) {
         told.push('closed');
-        hub.remove(connection);
+        hub.removeConnection(connection);
       },
       receive: (connection, text) => connection.send(String(text).toUpperCase()),
       receiveBinary: (connection, bytes) => connection.send(`${bytes.length} bytes`),
@@ -251,7 +251,7 @@ test('members of one room come through different doors', async (t) => {
 test('a door may refuse inside the WebSocket what admission has refused', async (t) => {
   const { ask, admission, counters, toy } = await start(t);
   const refuse = (/** @type {import('../../src/protocol/codes.js').RefusalCode} */ code) => {
-    admission.admit = () => refusal(code);
+    admission.admitHandshake = () => refusal(code);
   };
   const upgrade = (/** @type {string} */ path) => ask(handshake({ target: path }));
   refuse('service_unavailable');

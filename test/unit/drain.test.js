@@ -22,7 +22,7 @@ function start({ told, silent }) {
     if (i >= told) transport.door = { ...transport.door, encodeShutdown: () => null };
     transport.close = () => {
       closedAt.set(member, ticks);
-      built.hub.remove(connection);
+      built.hub.removeConnection(connection);
     };
   }
   const begin = async (/** @type {number} */ windowMs, /** @type {number} */ limitMs) => {

@@ -11,14 +11,14 @@ test('rooms with an interval come in the order in which they are due', () => {
       const dueMs = (i * 7919) % 1009;
       waiting.push(dueMs);
       waiting.sort((a, b) => a - b);
-      due.add(/** @type {any} */ ({ dueMs }), dueMs);
+      due.addDue(/** @type {any} */ ({ dueMs }), dueMs);
     } else {
-      const room = /** @type {any} */ (due.shift());
+      const room = /** @type {any} */ (due.takeFirst());
       assert.equal(room.dueMs, waiting.shift());
     }
     assert.deepEqual([due.size, due.nextMs], [waiting.length, waiting[0]]);
   }
-  while (due.size > 0) assert.equal(/** @type {any} */ (due.shift()).dueMs, waiting.shift());
+  while (due.size > 0) assert.equal(/** @type {any} */ (due.takeFirst()).dueMs, waiting.shift());
   assert.equal(due.nextMs, Number.POSITIVE_INFINITY);
-  assert.equal(due.shift(), undefined);
+  assert.equal(due.takeFirst(), undefined);
 });

@@ -53,17 +53,17 @@ async function joinWhileReadsWait({ at, door, open, roomNamed }) {
   const room = roomNamed('log');
   const { scheduler } = at.delivery;
   const before = at.counters.readsRefused;
-  Object.defineProperty(scheduler, 'isFull', { configurable: true, get: () => true });
+  Object.defineProperty(scheduler, 'isOverloaded', { configurable: true, get: () => true });
   const client = await open();
   const joining = client.join([room]);
   if (door.postpones !== true) {
     assert.deepEqual(await joining, [wordsOf(door, 'UNAVAILABLE')]);
-    Reflect.deleteProperty(scheduler, 'isFull');
+    Reflect.deleteProperty(scheduler, 'isOverloaded');
     return room;
   }
   await until(() => at.counters.readsRefused > before, 'a refused read');
   await client.sync();
-  Reflect.deleteProperty(scheduler, 'isFull');
+  Reflect.deleteProperty(scheduler, 'isOverloaded');
   assert.equal(membersOf(at, room), 0);
   at.worker.doors.sweep(performance.now() + 20_000);
   assert.deepEqual(await joining, ['ok']);

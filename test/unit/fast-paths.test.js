@@ -146,7 +146,7 @@ async function serve(t, env) {
   const http = new HttpServer({
     config,
     admission: {
-      admit: () => new AdmissionLease('', null),
+      admitHandshake: () => new AdmissionLease('', null),
       admitPeer: () => null,
       peerOf: () => null,
       isShortOfDescriptors: false,

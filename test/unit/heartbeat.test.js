@@ -13,16 +13,16 @@ function build({ intervalMs = 30_000, timeoutMs = 10_000, connections = 1000 } =
     const connection = new Connection(transport, '::1');
     transport.terminate = () => {
       transport.terminated = true;
-      heartbeat.remove(connection);
+      heartbeat.unwatchConnection(connection);
     };
-    heartbeat.add(connection);
+    heartbeat.watchConnection(connection);
     return { connection, transport };
   });
   let now = 0;
   const run = (/** @type {number} */ ms, /** @type {() => void} */ each = () => {}) => {
     for (const end = now + ms; now + heartbeat.stepMs <= end; ) {
       now += heartbeat.stepMs;
-      heartbeat.step(now);
+      heartbeat.pingDue(now);
       each();
     }
   };
@@ -84,8 +84,9 @@ test('if the event loop stalled, no peer is terminated for it', () => {
 
 test('a removed connection gets no ping, and each other connection gets one per period', () => {
   const { heartbeat, members, run } = build({ connections: 100 });
-  for (const { connection } of members.filter((_, i) => i % 3 === 0)) heartbeat.remove(connection);
-  heartbeat.remove(members[0].connection);
+  for (const { connection } of members.filter((_, i) => i % 3 === 0))
+    heartbeat.unwatchConnection(connection);
+  heartbeat.unwatchConnection(members[0].connection);
   run(30_000, () => {
     for (const { connection } of members) connection.isAlive = true;
   });
@@ -106,20 +107,20 @@ test('connections reach their maximum age one by one, in its last quarter', () =
     maxAgeMs: 3_600_000,
     onAge: (connection) => {
       ends.set(connection, now);
-      heartbeat.remove(connection);
+      heartbeat.unwatchConnection(connection);
     },
     counters,
   });
   for (let i = 0; i < 1000; i++) {
     const connection = new Connection(new FakeTransport(), '::1');
     connection.isAlive = true;
-    heartbeat.add(connection);
+    heartbeat.watchConnection(connection);
   }
   const alive = () => {
     for (const place of heartbeat.places) for (const one of place) one.markAlive();
   };
   for (; now < 3_700_000; now += heartbeat.stepMs) {
-    heartbeat.step(now);
+    heartbeat.pingDue(now);
     alive();
   }
   assert.equal(ends.size, 1000);

@@ -36,7 +36,7 @@ function build({ size = 1000, env = {}, maxBufferBytes = 1e9 } = {}) {
   const connect = () => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
-    parts.hub.add(connection);
+    parts.hub.addConnection(connection);
     const ask = async (/** @type {object} */ command) => {
       transport.writes.length = broker.readBytes = 0;
       receive(parts.commands, connection, command);

@@ -58,19 +58,19 @@ function build(functions, { places, authentication = null } = {}) {
     sessions,
     userPlaces: new UserPlaces({ config, places, counters }),
     hub: {
-      add: (connection) => void added.push(connection),
-      remove: (connection) => connection.markClosed(),
+      addConnection: (connection) => void added.push(connection),
+      removeConnection: (connection) => connection.markClosed(),
     },
   });
   entrance.listen((_connection, refusal) => void refused.push(refusal));
   const check = (headers = {}, url = '/ws') =>
     /** @type {Promise<Credentials>} */ (
-      entrance.check(/** @type {any} */ ({ headers, url }), '192.0.2.1')
+      entrance.checkToken(/** @type {any} */ ({ headers, url }), '192.0.2.1')
     );
   const enter = (/** @type {Credentials} */ credentials) => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '192.0.2.1');
-    entrance.enter(connection, credentials);
+    entrance.admitConnection(connection, credentials);
     return { connection, transport };
   };
   return {
@@ -124,8 +124,10 @@ test('tokens do not apply to another door; the hooks do, and get its name', asyn
     config,
     verifier: /** @type {any} */ ({ verify: () => assert.fail('a token is verified') }),
     sessions: /** @type {any} */ ({}),
-    lobby: /** @type {any} */ ({ add: (/** @type {Connection} */ one) => void lobby.push(one) }),
-    hub: { add: (one) => void hubbed.push(one), remove() {} },
+    lobby: /** @type {any} */ ({
+      admitGuest: (/** @type {Connection} */ one) => void lobby.push(one),
+    }),
+    hub: { addConnection: (one) => void hubbed.push(one), removeConnection() {} },
     places: /** @type {any} */ (null),
     counters: createAuthCounters(),
     log: { error() {} },
@@ -145,18 +147,18 @@ test('tokens do not apply to another door; the hooks do, and get its name', asyn
     headers: { authorization: 'Bearer not-ours' },
     url: '/app/key?token=x',
   });
-  const credentials = await entrance.check(request, '192.0.2.1', door);
+  const credentials = await entrance.checkToken(request, '192.0.2.1', door);
   assert.deepEqual([seen.transport, seen.token, seen.user], ['pusher', null, null]);
   const transport = new FakeTransport();
   transport.door = door;
   const connection = new Connection(transport, '192.0.2.1');
-  entrance.enter(connection, credentials);
+  entrance.admitConnection(connection, credentials);
   assert.deepEqual([hubbed, lobby], [[connection], []], 'although tokens are required');
   await entrance.callFor('onJoin', connection, ['room']);
   assert.equal(joining.transport, 'pusher');
   // The native door beside it.
   const native = new Connection(new FakeTransport(), '192.0.2.1');
-  authentication.enter(native, null);
+  authentication.admitConnection(native, null);
   assert.deepEqual(lobby, [native]);
 });
 
@@ -249,7 +251,7 @@ test('a refused token calls no hook, and a hook that renames a user has failed',
         return { user: user === 'carl' ? 'eve' : 'ann' };
       },
     },
-    { authentication: { isRequired: true, check: () => ofToken } },
+    { authentication: { isRequired: true, checkToken: () => ofToken } },
   );
   assert.equal(await check(), ofToken);
   assert.equal(calls, 0);
@@ -262,8 +264,8 @@ test('a connection without a token and a user goes the way of the authentication
   const entered = /** @type {unknown[]} */ ([]);
   const authentication = {
     isRequired: true,
-    check: () => null,
-    enter: (/** @type {unknown} */ _connection, /** @type {unknown} */ credentials) =>
+    checkToken: () => null,
+    admitConnection: (/** @type {unknown} */ _connection, /** @type {unknown} */ credentials) =>
       void entered.push(credentials),
   };
   const { check, enter, added } = build({ onConnect: () => true }, { authentication });
@@ -275,7 +277,7 @@ test('a token that is revoked while onConnect is asked does not keep the next on
   const asked = /** @type {(string|null)[]} */ ([]);
   const { check, enter, entrance, sessions } = build(
     { onConnect: ({ user }) => void asked.push(user) },
-    { authentication: { isRequired: false, check: () => null, enter() {} } },
+    { authentication: { isRequired: false, checkToken: () => null, admitConnection() {} } },
   );
   const { connection } = enter(await check());
   const tokenOf = (/** @type {string} */ user) =>
@@ -297,7 +299,9 @@ test('with hooks that name no users, one who has signed in through another door 
   assert.ok(config);
   const log = /** @type {any} */ ({ warn() {} });
   const basics = createBasics({ config, log, phase: new Phase(), slot: 0 });
-  const hub = { remove: (/** @type {Connection} */ connection) => connection.markClosed() };
+  const hub = {
+    removeConnection: (/** @type {Connection} */ connection) => connection.markClosed(),
+  };
   const delivery = /** @type {any} */ ({ hub, backend: { addresses: {}, reporter: null } });
   const { entrance, sessions, userSessions } = await createEntry(basics, delivery);
   assert.equal(sessions, null);

@@ -57,7 +57,7 @@ function build({ hooks = ['onJoin', 'onPublish'], subscribed = Promise.resolve()
   });
   const transport = new FakeTransport();
   const connection = new Connection(transport, '');
-  parts.hub.add(connection);
+  parts.hub.addConnection(connection);
   const send = (/** @type {object} */ command) => receive(parts.commands, connection, command);
   /** Types, or errors, of the replies. */
   const replies = () =>
@@ -216,7 +216,7 @@ test('above 32 MiB of all connections, messages are refused', async () => {
   const text = JSON.stringify({ type: 'message', room: 'a', payload: 'x'.repeat(90_000) });
   for (let i = 0; i < 400; i++) {
     const connection = new Connection(new FakeTransport(), '');
-    hub.add(connection);
+    hub.addConnection(connection);
     receive(commands, connection, text);
   }
   assert.equal(refused(), 400 - Math.ceil((32 * 2 ** 20) / (90_002 + 20 + 512)));
@@ -227,7 +227,7 @@ test('a message whose hook was called is published after the close; what waits i
   publish('a', 1);
   send({ type: 'join', room: 'b' });
   publish('a', 2);
-  hub.remove(connection);
+  hub.removeConnection(connection);
   await calls[0].answer(ALLOWED);
   assert.deepEqual(published, ['a 1']);
   assert.equal(calls.length, 1);
@@ -238,7 +238,7 @@ test('a message whose hook was called is published after the close; what waits i
 test('a join whose connection has closed meanwhile joins nothing', async () => {
   const { calls, send, hub, connection } = build();
   send({ type: 'join', room: 'b' });
-  hub.remove(connection);
+  hub.removeConnection(connection);
   await calls[0].answer(ALLOWED);
   assert.equal(hub.rooms.has('b'), false);
 });

@@ -108,7 +108,7 @@ test(
     late.write('GET /ws HTTP/1.1\r\n');
     probe.write('GET /readyz HTTP/1.1\r\n');
     await until(() => server.openSockets === 3);
-    phase.enter('draining');
+    phase.advance('draining');
     server.stopAccepting();
     server.stopAccepting();
     const response = await late.write(handshake().replace('GET /ws HTTP/1.1\r\n', '')).response();
@@ -146,7 +146,7 @@ test('a client that has connected when the port closes still gets an answer', li
   const { connect, server, phase } = await start(t);
   const fresh = await connect();
   await until(() => server.openSockets === 1);
-  phase.enter('draining');
+  phase.advance('draining');
   const closed = server.close();
   assert.equal((await fresh.write(handshake()).response()).status, 503);
   await closed;

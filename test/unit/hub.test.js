@@ -63,7 +63,7 @@ test('a connection that leaves before the broker has confirmed the room gets no 
   const joined = [];
   hub.join(left, 'r', { ...QUIET, onJoined: () => joined.push('left') });
   hub.join(stays, 'r', { ...QUIET, onJoined: () => joined.push('stays') });
-  hub.remove(left);
+  hub.removeConnection(left);
   subscribing[0].resolve();
   await turn();
   assert.deepEqual(joined, ['stays']);
@@ -192,7 +192,7 @@ test('a connection that leaves or closes while a flush has yielded gets nothing 
   assert.ok(room.flight, 'it has yielded');
   const late = members.filter(({ transport }) => transport.writes.length === 0);
   hub.leave(late[0].connection, room);
-  hub.remove(late[late.length - 1].connection);
+  hub.removeConnection(late[late.length - 1].connection);
   hub.leave(members[0].connection, room);
   while (room.flight) await turn();
   assert.deepEqual(payloads(late[0].transport), []);
@@ -281,7 +281,7 @@ test('members and their positions stay correct in any order of joining and leavi
     }
   }
   assert.deepEqual(new Set(hub.rooms.get('r')?.members), inside);
-  for (const { connection } of all) hub.remove(connection);
+  for (const { connection } of all) hub.removeConnection(connection);
   assert.equal(hub.rooms.size, 1);
   assert.equal(hub.connections.length, 0);
 });

@@ -67,7 +67,7 @@ function build(env = {}) {
 function connect({ hub }, isIn = true) {
   const transport = new FakeTransport();
   const connection = new Connection(transport, '127.0.0.1');
-  if (isIn) hub.add(connection);
+  if (isIn) hub.addConnection(connection);
   return { transport, connection };
 }
 
@@ -166,8 +166,8 @@ function serverSide(built) {
   const { transport, connection, send } = centrifugoDoor(built, {
     isRequired: false,
     identify: () => ({ identity, lease: null, refusal: null }),
-    enter: (/** @type {Connection} */ one) => built.hub.add(one),
-    leave: (/** @type {Connection} */ one) => built.hub.remove(one),
+    admitConnection: (/** @type {Connection} */ one) => built.hub.addConnection(one),
+    leave: (/** @type {Connection} */ one) => built.hub.removeConnection(one),
   });
   return {
     ...{ transport, connection },

@@ -49,7 +49,7 @@ function build({ env = {}, size = 100, maxBufferBytes = 1e9 } = {}) {
   const connect = () => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
-    parts.hub.add(connection);
+    parts.hub.addConnection(connection);
     const messages = (/** @type {string} */ type) =>
       transport.messages().filter((message) => message.type === type);
     return {
@@ -264,7 +264,7 @@ test('a member that leaves, rejoins or disconnects while it lags is no lagging m
   one.transport.isStuck = true;
   await publish(3, { payload: LARGE });
   assert.equal(counters.laggingMembers, 1);
-  hub.remove(one.connection);
+  hub.removeConnection(one.connection);
   assert.equal(counters.laggingMembers, 0);
   assert.equal(counters.lagsEnded.left, 2);
   assert.equal(hub.rooms.has('h'), false);

@@ -100,7 +100,7 @@ test('counters, gauges and histograms of two workers are added up', async () => 
   const aggregate = new Aggregate();
   aggregate.update(1, a.snapshot());
   aggregate.update(2, b.snapshot());
-  const values = samples(await aggregate.text());
+  const values = samples(await aggregate.toPrometheus());
   assert.equal(values.get('websocket_connections_total'), 7);
   assert.equal(values.get('websocket_messages_total'), 15);
   assert.equal(values.get('websocket_errors_total{code="INVALID_ROOM"}'), 3);
@@ -119,9 +119,9 @@ test('the descriptors of a server are those of its fullest process', async () =>
   const [before, after] = [worker(0), worker(0)];
   const aggregate = new Aggregate();
   aggregate.update(1, before.snapshot());
-  const alone = samples(await aggregate.text());
+  const alone = samples(await aggregate.toPrometheus());
   aggregate.update(2, after.snapshot()); // as in a reload
-  const both = samples(await aggregate.text());
+  const both = samples(await aggregate.toPrometheus());
   assert.equal(both.get('process_max_fds'), alone.get('process_max_fds'));
   const open = Number(alone.get('process_open_fds'));
   assert.ok(Number(both.get('process_open_fds')) < 1.5 * open);
@@ -134,7 +134,7 @@ test('reading a counter twice does not count twice', async () => {
   one.snapshot();
   const aggregate = new Aggregate();
   aggregate.update(1, one.snapshot());
-  const values = samples(await aggregate.text());
+  const values = samples(await aggregate.toPrometheus());
   assert.equal(values.get('websocket_messages_total'), 4);
   assert.equal(values.get('fanfare_admissions_refused_total{reason="origin"}'), 2);
 });
@@ -148,9 +148,9 @@ test('no counter falls when workers exit, and their gauges disappear', async () 
   const aggregate = new Aggregate();
   aggregate.update(1, a.snapshot());
   aggregate.update(2, b.snapshot());
-  const before = await aggregate.text();
+  const before = await aggregate.toPrometheus();
   aggregate.depart(1);
-  const after = await aggregate.text();
+  const after = await aggregate.toPrometheus();
   assert.deepEqual(fallen(before, after), []);
   assert.equal(samples(after).get('websocket_connections_total'), 4);
   assert.equal(samples(after).get('fanfare_worker_connections{worker="0"}'), undefined);
@@ -161,13 +161,13 @@ test('no counter falls when workers exit, and their gauges disappear', async () 
   aggregate.update(3, next.snapshot());
   aggregate.depart(2);
   aggregate.depart(2);
-  const last = await aggregate.text();
+  const last = await aggregate.toPrometheus();
   assert.deepEqual(fallen(after, last), []);
   assert.equal(samples(last).get('websocket_messages_total'), 16);
   assert.equal(samples(last).get('fanfare_fanout_members_bucket{le="10"}'), 1);
   assert.equal(samples(last).get('fanfare_fanout_members_count'), 2);
   aggregate.depart(3);
-  assert.deepEqual(fallen(last, await aggregate.text()), []);
+  assert.deepEqual(fallen(last, await aggregate.toPrometheus()), []);
 });
 
 test('a sum of fractions is the same in any order of addition', async () => {
@@ -178,9 +178,9 @@ test('a sum of fractions is the same in any order of addition', async () => {
     workers[i].metrics.messageDuration.observe(ms);
     aggregate.update(i, workers[i].snapshot());
   }
-  const before = await aggregate.text();
+  const before = await aggregate.toPrometheus();
   for (const id of [1, 2]) aggregate.depart(id);
-  const after = await aggregate.text();
+  const after = await aggregate.toPrometheus();
   const name = 'websocket_message_duration_ms_sum';
   assert.equal(samples(after).get(name), samples(before).get(name));
   assert.deepEqual(fallen(before, after), []);
@@ -206,7 +206,7 @@ test('a snapshot leaves out the forms that its receiver has, and sends those tha
   assert.deepEqual(update(), [false, false, true]);
   counters.apps.connections = { blog: 3 };
   assert.deepEqual(update(), [false, false, true]);
-  const values = samples(await aggregate.text());
+  const values = samples(await aggregate.toPrometheus());
   assert.equal(values.get('websocket_messages_total'), 5);
   assert.equal(values.get('fanfare_turn_seconds_count{slot="flushes"}'), 1);
   assert.equal(values.get('fanfare_app_connections{app="blog"}'), 3);
@@ -239,7 +239,7 @@ test('the help text is that of the newest process', async () => {
   aggregate.depart(1);
   aggregate.update(2, [{ values: [5] }]);
   assert.match(
-    await aggregate.text(),
+    await aggregate.toPrometheus(),
     /^# HELP x_total New\.\n# TYPE x_total counter\nx_total 6$/m,
   );
 });
@@ -258,7 +258,7 @@ test('event-loop lag is the highest of the workers, and the broker is up if it i
   };
   aggregate.update(1, withLag(a.snapshot(), 0.5));
   aggregate.update(2, withLag(b.snapshot(), 0.1));
-  const values = samples(await aggregate.text());
+  const values = samples(await aggregate.toPrometheus());
   assert.equal(values.get('fanfare_event_loop_lag_seconds'), 0.5);
   assert.equal(values.get('nodejs_eventloop_lag_p99_seconds'), 0.5);
   assert.equal(values.get('fanfare_broker_up'), 0);
@@ -287,12 +287,12 @@ test('the connection rate counts new connections, not existing ones', async (t) 
   const aggregate = new Aggregate();
   aggregate.update(1, one.snapshot());
   const rate = /** @type {number} */ (
-    samples(await aggregate.text()).get('websocket_connection_rate')
+    samples(await aggregate.toPrometheus()).get('websocket_connection_rate')
   );
   assert.ok(rate > 0 && rate <= 50, `${rate}`);
   for (let second = 0; second < 6; second++) t.mock.timers.tick(1000);
   aggregate.update(1, one.snapshot());
-  assert.equal(samples(await aggregate.text()).get('websocket_connection_rate'), 0);
+  assert.equal(samples(await aggregate.toPrometheus()).get('websocket_connection_rate'), 0);
 });
 
 test("prom-client's default metrics have the same names, types and labels here", async () => {
@@ -301,7 +301,7 @@ test("prom-client's default metrics have the same names, types and labels here",
   globalThis.setTimeout(() => {}, 10_000).unref(); // a resource and a handle, so that they have labels
   const aggregate = new Aggregate();
   aggregate.update(1, worker(0).snapshot());
-  const text = await aggregate.text();
+  const text = await aggregate.toPrometheus();
   /** @param {string} page @param {string} name */
   const labelsOf = (page, name) => {
     const [, labels = ''] = new RegExp(`^${name}(?:_bucket)?\\{(.*)\\}`, 'm').exec(page) ?? [];
@@ -326,7 +326,7 @@ test('garbage collections are counted by kind', async () => {
   for (let turns = 0; turns < 100; turns++) await turn();
   const aggregate = new Aggregate();
   aggregate.update(1, one.snapshot());
-  const count = samples(await aggregate.text()).get(
+  const count = samples(await aggregate.toPrometheus()).get(
     'nodejs_gc_duration_seconds_count{kind="major"}',
   );
   assert.ok((count ?? 0) >= 1, `${count}`);
@@ -383,7 +383,7 @@ test("the fixed names and prom-client's defaults are present", async () => {
   aggregate.update(1, worker(0).snapshot());
   aggregate.update(-1, overIpc(courier.snapshot()));
   aggregate.update(0, overIpc(primary.snapshot()));
-  const text = await aggregate.text();
+  const text = await aggregate.toPrometheus();
   assert.match(
     text,
     /^fanfare_webhooks_attempts_total\{endpoint="example.com",outcome="delivered"\} 2$/m,
@@ -424,7 +424,7 @@ test('promtool reports faults of the fixed names only', {
   aggregate.update(-1, overIpc(courier.snapshot()));
   aggregate.update(0, overIpc(primary.snapshot()));
   const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
-    input: await aggregate.text(),
+    input: await aggregate.toPrometheus(),
     encoding: 'utf8',
   });
   const fixed = [

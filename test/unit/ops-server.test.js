@@ -117,7 +117,7 @@ test('a turnstile lets a rate pass, in turn by address, and forgets who leaves',
   /** @type {string[]} */
   const passed = [];
   const enter = (/** @type {string} */ address, /** @type {number} */ i) =>
-    turnstile.enter(address, () => passed.push(`${address}${i}`));
+    turnstile.waitInLine(address, () => passed.push(`${address}${i}`));
   for (let i = 0; i < 5; i++) enter('a', i);
   const leave = enter('b', 0);
   enter('b', 1);

@@ -167,7 +167,7 @@ class Worker {
   subscribe(user) {
     const client = new Client(user);
     const { connection } = client;
-    this.hub.add(connection);
+    this.hub.addConnection(connection);
     this.clients.push(client);
     this.channels.subscribe({
       ...{ connection, room: ROOM, user, info: null, member: encodeMember(user, null) },
@@ -186,7 +186,7 @@ class Worker {
     const room = this.hub.rooms.get(ROOM);
     this.clients.splice(this.clients.indexOf(client), 1);
     if (client.isAnswered && room?.has(connection)) this.hub.leave(connection, room);
-    this.hub.remove(connection);
+    this.hub.removeConnection(connection);
     this.channels.left(ROOM, connection);
   }
 

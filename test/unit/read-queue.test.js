@@ -19,7 +19,7 @@ test('reads of rooms that have closed meanwhile are left out, and other reads ta
     for (const { resolve } of broker.subscribing.splice(0)) resolve();
     await settle();
     assert.equal(scheduler.reads.waiting.size, 100);
-    built.hub.remove(churning.connection);
+    built.hub.removeConnection(churning.connection);
     assert.equal(scheduler.reads.waiting.size, 0);
   }
   const last = connect();

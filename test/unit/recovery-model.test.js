@@ -109,7 +109,7 @@ class Model {
       case 'close':
         if (one === null) break;
         this.check(i);
-        hub.remove(one.client.connection);
+        hub.removeConnection(one.client.connection);
         this.keep(i, one);
         this.clients[i] = null;
         break;
@@ -292,7 +292,7 @@ class Model {
       if (one !== null) this.skip(one, one.replayed);
       if (one?.isIn) assert.deepEqual(one.at, { epoch, offset }, `client ${i} is left behind`);
     }
-    for (const one of this.clients) if (one !== null) hub.remove(one.client.connection);
+    for (const one of this.clients) if (one !== null) hub.removeConnection(one.client.connection);
     assert.deepEqual(
       [hub.rooms.size, this.built.counters.replayBufferBytes, this.built.counters.queueDepth],
       [1, 0, 0],

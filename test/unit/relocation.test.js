@@ -23,13 +23,13 @@ function build(t, count = 100) {
 
 test('a connection gets its own delay, and is closed a moment later', (t) => {
   const { counters, transports, connections, relocations } = build(t);
-  relocations.expire(connections[0], 1000);
-  relocations.step(1499);
+  relocations.closeAged(connections[0], 1000);
+  relocations.closeDue(1499);
   const [{ type, reconnectAfterMs }] = transports[0].messages();
   assert.equal(type, 'SERVER_SHUTDOWN');
   assert.ok(reconnectAfterMs >= 100 && reconnectAfterMs < 1000);
   assert.equal(transports[0].closed, null);
-  relocations.step(1500);
+  relocations.closeDue(1500);
   assert.deepEqual(transports[0].closed, { code: 4007, reason: 'maximum age' });
   assert.deepEqual(counters.relocated, { age: 1, rebalance: 0 });
 });
@@ -37,7 +37,7 @@ test('a connection gets its own delay, and is closed a moment later', (t) => {
 test('an order of the primary closes connections at random with 4006', (t) => {
   const { counters, relocations, closed } = build(t, 1000);
   relocations.rebalance(10, 0);
-  relocations.step(500);
+  relocations.closeDue(500);
   const [first] = closed();
   assert.deepEqual(first.closed, { code: 4006, reason: 'rebalance' });
   assert.ok(closed().length > 5 && closed().length <= 10);
@@ -56,25 +56,25 @@ test('the delays of the clients differ', (t) => {
 test('an unsteady worker closes nothing', (t) => {
   const { connections, health, relocations, closed } = build(t);
   health.isSteady = false;
-  relocations.expire(connections[0], 0);
+  relocations.closeAged(connections[0], 0);
   relocations.rebalance(10, 0);
-  relocations.step(10_000);
+  relocations.closeDue(10_000);
   assert.equal(closed().length, 0);
   assert.equal(relocations.pending.size, 0);
 });
 
 test('a connection that expires twice gets one notice', (t) => {
   const { transports, connections, relocations } = build(t);
-  relocations.expire(connections[0], 0);
-  relocations.expire(connections[0], 100);
+  relocations.closeAged(connections[0], 0);
+  relocations.closeAged(connections[0], 100);
   assert.equal(transports[0].messages().length, 1);
 });
 
 test('a client that leaves by itself does not count as relocated', (t) => {
   const { counters, connections, relocations } = build(t);
-  relocations.expire(connections[0], 0);
+  relocations.closeAged(connections[0], 0);
   connections[0].markClosed();
-  relocations.step(500);
+  relocations.closeDue(500);
   assert.equal(counters.relocated.age, 0);
   assert.equal(relocations.pending.size, 0);
 });
@@ -83,11 +83,11 @@ test('a client that knows no notice is closed after its delay, because it return
   const { counters, transports, connections, relocations, closed } = build(t, 400);
   for (const transport of transports.slice(0, 300))
     transport.door = { ...transport.door, encodeShutdown: () => null };
-  for (const connection of connections) relocations.expire(connection, 0);
-  relocations.step(499);
+  for (const connection of connections) relocations.closeAged(connection, 0);
+  relocations.closeDue(499);
   assert.equal(closed().length, 0);
   const counts = [500, 600, 800, 1000, 1200, 1400, 1600].map((nowMs) => {
-    relocations.step(nowMs);
+    relocations.closeDue(nowMs);
     return closed().length;
   });
   assert.equal(counts[0], 100, 'those that have their notice');
@@ -104,15 +104,15 @@ test('a client that knows no notice is closed after its delay, because it return
 
 test('the connections on their way are bounded', (t) => {
   const { connections, relocations, closed } = build(t, MAX_PENDING + 100);
-  for (const connection of connections) relocations.expire(connection, 0);
-  relocations.step(500);
+  for (const connection of connections) relocations.closeAged(connection, 0);
+  relocations.closeDue(500);
   assert.equal(closed().length, MAX_PENDING);
 });
 
 test('after a close of the worker no connection is relocated', (t) => {
   const { connections, relocations, closed } = build(t);
-  relocations.expire(connections[0], 0);
+  relocations.closeAged(connections[0], 0);
   relocations.close();
-  relocations.step(10_000);
+  relocations.closeDue(10_000);
   assert.equal(closed().length, 0);
 });

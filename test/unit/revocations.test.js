@@ -167,7 +167,7 @@ test('a revocation that the backend cannot keep is logged with its cause, once a
   const auth = new WorkerAuth({
     config,
     settings: config.tokens,
-    hub: /** @type {any} */ ({ listen() {} }),
+    hub: /** @type {any} */ ({ listenForNotices() {} }),
     backend: /** @type {any} */ ({ revocations: { add } }),
     counters: createAuthCounters(),
     closeAll() {},

@@ -592,7 +592,7 @@ test('while a join waits the room counts as joined, and later commands are answe
   client.say({ type: 'leave', room: 'h', id: 5 });
   const gone = connect();
   gone.say({ type: 'join', room: 'h' });
-  hub.remove(gone.connection);
+  hub.removeConnection(gone.connection);
   await settle();
   assert.deepEqual(
     client.transport.messages().map(({ error, id }) => [error, id]),
@@ -667,8 +667,8 @@ test('beyond a bound of rooms that wait for a read, joins that would open anothe
   await settle();
   other.say({ type: 'join', room: 'h-one-more' });
   assert.equal(other.of('error').length, 1);
-  hub.remove(client.connection);
-  hub.remove(other.connection);
+  hub.removeConnection(client.connection);
+  hub.removeConnection(other.connection);
 });
 
 test('a join reads publications only if it has missed some of this stream', async () => {

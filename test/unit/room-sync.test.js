@@ -387,7 +387,7 @@ test('a position check that began before the outage proves nothing after it', as
   const { broker, outageNotice, publish, scheduler } = built;
   const member = await memberWith(built, 1);
   broker.isManual = true;
-  scheduler.syncs.get('h')?.check();
+  scheduler.syncs.get('h')?.comparePosition();
   const [read] = broker.reads.splice(0);
   const page = broker.look('h', read);
   publish(1);
@@ -448,7 +448,7 @@ test('a message without an offset ends the epoch of a busy room, also if a posit
   const member = await memberWith(built, 2);
   const { epoch } = broker.stream('h');
   broker.isManual = true;
-  scheduler.syncs.get('h')?.check();
+  scheduler.syncs.get('h')?.comparePosition();
   hub.broadcast('h', publication('unnumbered'));
   await tick(1);
   assert.equal(broker.reads.length, 1);

@@ -57,7 +57,7 @@ function build() {
   const connect = (address = '127.0.0.1') => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, address);
-    hub.add(connection);
+    hub.addConnection(connection);
     /** @param {object|string} message */
     const say = async (message) => {
       receive(commands, connection, message);
@@ -169,9 +169,9 @@ test('presence gets each join of a user with several connections, and only the l
   ]);
   assert.equal(counters.presenceMembers, 2);
   await a.say({ type: 'leave', room: 'p' });
-  hub.remove(c.connection);
+  hub.removeConnection(c.connection);
   assert.deepEqual(said.splice(0), [`p -"${id}"`]);
-  hub.remove(b.connection);
+  hub.removeConnection(b.connection);
   assert.deepEqual(said.splice(0), ['p -"ann"']);
   assert.equal(counters.presenceMembers, 0);
 });
@@ -183,7 +183,7 @@ test('a door may append fields of its own to a member', async () => {
   const users = hub.rooms.get('p')?.users;
   users?.join(connection, '2', null, Buffer.from('{"user":"2","user_id":2}'));
   assert.deepEqual(said, ['p +"2" {"user":"2","user_id":2}']);
-  hub.remove(connection);
+  hub.removeConnection(connection);
   assert.equal(said[1], 'p -"2"');
 });
 
@@ -193,7 +193,7 @@ test('a connection that only watches, or is in a room without presence, is no us
   assert.equal((await a.say({ type: 'join', room: 'p', presence: false })).type, 'joined');
   assert.equal((await a.say({ type: 'join', room: 'x', presence: 'ignored' })).type, 'joined');
   assert.equal(hub.rooms.get('x')?.users, null);
-  hub.remove(a.connection);
+  hub.removeConnection(a.connection);
   assert.deepEqual(said, []);
 });
 
@@ -218,7 +218,7 @@ test('a connection that closes while the broker confirms its join is never annou
   const [a, b] = [connect(), connect()];
   receive(commands, a.connection, '{"type":"join","room":"p"}');
   receive(commands, b.connection, '{"type":"join","room":"p"}');
-  hub.remove(a.connection);
+  hub.removeConnection(a.connection);
   confirm[0]();
   await turn();
   assert.deepEqual(said, [`p +"${b.connection.id}" {"user":"${b.connection.id}"}`]);

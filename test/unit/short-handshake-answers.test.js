@@ -63,7 +63,7 @@ class Server {
       warn() {},
       error: () => assert.fail('an error is logged'),
     };
-    const hub = { add() {}, remove() {}, slowConsumers: { queue: () => true } };
+    const hub = { addConnection() {}, removeConnection() {}, slowConsumers: { queue: () => true } };
     const settings = /** @type {import('../../src/config/tokens.js').TokenSettings} */ (
       config.tokens
     );
@@ -98,21 +98,24 @@ class Server {
       config,
       hub: /** @type {any} */ (hub),
       door: createNativeDoor({
-        identities: authentication,
+        identities: {
+          enter: authentication.admitConnection.bind(authentication),
+          leave: authentication.leave.bind(authentication),
+        },
         receive: (
           /** @type {import('../../src/hub/connection.js').Connection} */ connection,
           /** @type {Buffer} */ text,
         ) => connection.send(`${connection.session?.user} has sent ${text.length} bytes`),
       }),
-      heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
+      heartbeat: /** @type {any} */ ({ watchConnection() {}, unwatchConnection() {} }),
       counters,
       turn: new Turn(),
     });
     this.shortWays = 0;
     /** @type {Outcome['admitted']} */
     this.admitted = [];
-    const admit = admission.admit.bind(admission);
-    admission.admit = (request) => {
+    const admit = admission.admitHandshake.bind(admission);
+    admission.admitHandshake = (request) => {
       if (!(request instanceof IncomingMessage)) this.shortWays++;
       fault(request);
       return admit(request);

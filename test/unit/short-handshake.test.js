@@ -116,12 +116,16 @@ for (const compression of ['off', 'on']) {
 function websocketsOf(compression) {
   const { config } = loadConfig({ FANFARE_LIMITS: 'off', FANFARE_COMPRESSION: compression });
   assert.ok(config);
-  const hub = /** @type {any} */ ({ add() {}, remove() {}, slowConsumers: { queue: () => true } });
+  const hub = /** @type {any} */ ({
+    addConnection() {},
+    removeConnection() {},
+    slowConsumers: { queue: () => true },
+  });
   return new WebSockets({
     config,
     hub,
     door: createNativeDoor({ identities: { enter() {}, leave() {} }, receive() {} }),
-    heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
+    heartbeat: /** @type {any} */ ({ watchConnection() {}, unwatchConnection() {} }),
     counters: createCounters(),
     turn: new Turn(),
   });

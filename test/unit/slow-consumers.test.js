@@ -44,7 +44,7 @@ test('a connection that closes with unsent bytes leaves nothing among the slow c
   hub.broadcast('r', publication('waits'));
   await turn();
   assert.equal(slowConsumers.lagging.size, 1);
-  hub.remove(slow.connection);
+  hub.removeConnection(slow.connection);
   assert.equal(slowConsumers.lagging.size, 0);
 });
 

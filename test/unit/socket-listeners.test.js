@@ -43,7 +43,7 @@ async function serve(t, env, admit = () => new AdmissionLease('', null)) {
   const http = new HttpServer({
     config,
     admission: {
-      admit,
+      admitHandshake: admit,
       admitPeer: () => null,
       peerOf: () => null,
       isShortOfDescriptors: false,

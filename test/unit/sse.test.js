@@ -63,7 +63,7 @@ test('a draining worker sends an EventSource away with a time to return', limit,
   const late = await raw();
   late.write('GET /sse?room=a HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n');
   await until(() => server.handshakes === 1);
-  phase.enter('draining');
+  phase.advance('draining');
   server.stopAccepting();
   late.write('\r\n');
   await late.closed();
@@ -136,7 +136,7 @@ test('heartbeats are comments, and a silent peer stays', limit, async (t) => {
   await client.collect('joined');
   const { comments } = client.reader;
   const turns = 2 * heartbeat.places.length;
-  for (let i = 1; i <= turns; i++) heartbeat.step(i * heartbeat.stepMs);
+  for (let i = 1; i <= turns; i++) heartbeat.pingDue(i * heartbeat.stepMs);
   await client.until(() => client.reader.comments === comments + 2, 'two comments');
   assert.equal(counters.heartbeatTimeouts, 0);
   assert.equal(client.isClosed, false);
@@ -148,8 +148,8 @@ test('a stream at its maximum age ends with its own time to return', limit, asyn
   await client.collect('joined');
   const relocations = new Relocations({ hub, isSteady: () => true, counters });
   t.after(() => relocations.close());
-  relocations.expire(hub.connections[0], 0);
-  relocations.step(1000);
+  relocations.closeAged(hub.connections[0], 0);
+  relocations.closeDue(1000);
   await client.ended();
   assert.deepEqual(client.all('close'), [
     { type: 'close', code: CLOSES.AGE.code, reason: CLOSES.AGE.reason },

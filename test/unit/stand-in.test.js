@@ -142,6 +142,6 @@ test('a user in presence goes over to the connection', async () => {
   room.users?.join(standIn, 'ann', null);
   room.replace(standIn, connection);
   assert.deepEqual(room.users?.connectionsOf('ann'), [connection]);
-  hub.remove(connection);
+  hub.removeConnection(connection);
   assert.equal(hub.rooms.has('p'), false);
 });

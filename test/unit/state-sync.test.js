@@ -59,7 +59,7 @@ class Reader {
     this.commands = commands;
     this.transport = new FakeTransport();
     this.connection = new Connection(this.transport, '127.0.0.1');
-    hub.add(this.connection);
+    hub.addConnection(this.connection);
     /** @type {Map<string, unknown>} */
     this.map = new Map();
     /** The last offset of each key in the epoch. @type {Map<string, number>} */
@@ -564,7 +564,7 @@ test('joins cost the bytes behind their position, unless the first was accepted 
     costs.push(charged.splice(0).map(([, bytes]) => Math.floor(bytes / LARGE.length)));
   }
   assert.deepEqual(costs, [[2], [2], [], []]);
-  assert.equal(scheduler.isFull, false);
+  assert.equal(scheduler.isOverloaded, false);
 });
 
 test('copies of states are bounded, and closed rooms have none', async () => {
@@ -582,12 +582,12 @@ test('copies of states are bounded, and closed rooms have none', async () => {
   // A small entry takes more memory than its bytes.
   assert.ok(counters.stateBytes - before > 10 * 500, `${counters.stateBytes - before} bytes`);
   scheduler.maxStateBytes = 300_000;
-  assert.equal(scheduler.isFull, true);
+  assert.equal(scheduler.isOverloaded, true);
   const other = connect();
   other.say({ type: 'join', room: 's2' });
   await settle();
   assert.equal(other.transport.messages()[0].error, 'UNAVAILABLE');
-  hub.remove(reader.connection);
+  hub.removeConnection(reader.connection);
   assert.deepEqual([counters.stateBytes, counters.syncingMembers], [0, 0]);
 });
 
@@ -620,7 +620,7 @@ test('copies that grow in open rooms are bounded: the members of the largest are
   assert.equal(counters.stateCloses, 2);
   // Until they have gone nobody else is closed.
   assert.equal(scheduler.shedState(closeAll), null);
-  for (const { connection } of [reader, other]) hub.remove(connection);
+  for (const { connection } of [reader, other]) hub.removeConnection(connection);
   assert.ok(counters.stateBytes < 40_000, `${counters.stateBytes} bytes`);
   assert.equal(scheduler.shedState(closeAll), null);
   assert.equal(bystander.connection.isOpen, true);
@@ -714,7 +714,7 @@ class Model {
     const reader = this.readers[i];
     if (reader === null) return;
     reader.read();
-    this.built.hub.remove(reader.connection);
+    this.built.hub.removeConnection(reader.connection);
     if (reader.isIn) this.past.push({ at: reader.at, map: reader.map });
     for (const key of /** @type {(keyof Reader['counts'])[]} */ (Object.keys(reader.counts)))
       this.totals[key] += reader.counts[key];

@@ -261,7 +261,7 @@ test('a scrape does not wait for a hung worker longer than its second, and no co
   await ready;
   await supervisor.snapshots.collect();
   await supervisor.snapshots.collect();
-  const before = await aggregate.text();
+  const before = await aggregate.toPrometheus();
   assert.deepEqual(supervisor.workersUp(), { 0: 1, 1: 1 });
   kill(pids()[1], 'SIGSTOP');
   const startedMs = performance.now();
@@ -270,12 +270,12 @@ test('a scrape does not wait for a hung worker longer than its second, and no co
   // The worker is killed only after ten.
   assert.ok(tookMs > 900 && tookMs < 5000, `${tookMs} ms`);
   assert.deepEqual(supervisor.workersUp(), { 0: 1, 1: 0 });
-  assert.deepEqual(fallen(before, await aggregate.text()), []);
+  assert.deepEqual(fallen(before, await aggregate.toPrometheus()), []);
 
   // Its late answer is a newer snapshot, and no answer to a later question.
   kill(pids()[1], 'SIGCONT');
   await until(
-    async () => samples(await aggregate.text()).get('fixture_total') === 6,
+    async () => samples(await aggregate.toPrometheus()).get('fixture_total') === 6,
     5000,
     'the late answer',
   );
@@ -286,13 +286,13 @@ test('the counts of an exited worker stay in the metrics', { timeout: 20_000 }, 
   const { supervisor, aggregate, ready, pids, allReady } = supervise(t);
   await ready;
   await supervisor.snapshots.collect();
-  const before = await aggregate.text();
+  const before = await aggregate.toPrometheus();
   kill(pids()[0], 'SIGKILL');
   await until(() => aggregate.last.size < 2, 5000, 'the departure');
-  assert.deepEqual(fallen(before, await aggregate.text()), []);
+  assert.deepEqual(fallen(before, await aggregate.toPrometheus()), []);
   await allReady();
   await supervisor.snapshots.collect();
-  assert.equal(samples(await aggregate.text()).get('fixture_total'), 1 + 2 + 1);
+  assert.equal(samples(await aggregate.toPrometheus()).get('fixture_total'), 1 + 2 + 1);
 });
 
 test('the console gets its own metrics alone, and keeps the counts of an exited worker', {
@@ -361,7 +361,7 @@ test('metrics of a worker that come long after its exit do not count twice', asy
     aggregator: 'sum',
     series: [{ labels: {} }],
   };
-  const total = async () => samples(await aggregate.text()).get('fixture_total');
+  const total = async () => samples(await aggregate.toPrometheus()).get('fixture_total');
   snapshots.receive(one, 1, [{ form, values: [3] }]);
   snapshots.depart(one);
   // Its last messages may still come, for a while.

@@ -289,7 +289,7 @@ test('a TLS handshake under way when the server closes gets its 503', LIMIT, asy
   t.after(() => socket.destroy());
   const [accepted] = await once(server.reader.acceptor, 'connection');
   while (accepted.bytesRead === 0) await new Promise(setImmediate);
-  phase.enter('draining');
+  phase.advance('draining');
   const closed = server.close();
   await once(socket, 'secureConnect');
   const client = new RawClient(socket);
@@ -314,7 +314,7 @@ test(
     const { client } = await connect();
     client.write('GET /ws HTTP/1.1\r\n');
     const startMs = performance.now();
-    phase.enter('draining');
+    phase.advance('draining');
     const closed = server.close();
     assert.equal((await client.response()).status, 503);
     await Promise.all([closed, client.closed(), halfOpen.closed()]);

@@ -34,7 +34,7 @@ function buildLobby(max) {
 test('a connection above the bound ends the oldest', () => {
   const { lobby, counters } = buildLobby(2);
   const clients = [connect(), connect(), connect()];
-  for (const { connection } of clients) lobby.add(connection);
+  for (const { connection } of clients) lobby.admitGuest(connection);
   assert.deepEqual(
     clients.map(({ codes }) => codes),
     [[4011], [], []],
@@ -47,13 +47,13 @@ test('a connection has 5 s to authenticate: it returns, unless it spoke without 
   const [early, late] = [connect(), connect()];
   const [tokenless, slowlyChecked] = [connect(), connect()];
   for (const { connection } of [tokenless, slowlyChecked]) {
-    lobby.add(connection);
+    lobby.admitGuest(connection);
     lobby.received(connection, false);
   }
   lobby.received(slowlyChecked.connection, true);
-  lobby.add(early.connection);
+  lobby.admitGuest(early.connection);
   clock.nowMs = 1000;
-  lobby.add(late.connection);
+  lobby.admitGuest(late.connection);
   clock.nowMs = 4999;
   lobby.sweep();
   assert.deepEqual([early.codes, late.codes], [[], []]);
@@ -61,7 +61,7 @@ test('a connection has 5 s to authenticate: it returns, unless it spoke without 
   lobby.sweep();
   assert.deepEqual([early.codes, late.codes], [[4011], []]);
   assert.deepEqual([tokenless.codes, slowlyChecked.codes], [[4502], [4011]]);
-  lobby.remove(late.connection);
+  lobby.removeGuest(late.connection);
   clock.nowMs = 9000;
   lobby.sweep();
   assert.deepEqual(late.codes, []);
@@ -97,7 +97,7 @@ test('a session ends with its token, a renewed one with its newer token', () => 
     sessions.begin(connection, identity({ expiresAtMs: 110_000 }), null);
   // Accepted within its leeway: it ends at the next look.
   sessions.begin(c.connection, identity({ expiresAtMs: 98_000 }), null);
-  sessions.renew(b.connection, identity({ expiresAtMs: 120_000 }));
+  sessions.renewSession(b.connection, identity({ expiresAtMs: 120_000 }));
   clock.nowMs = 101_000;
   sessions.sweep();
   assert.deepEqual([a.codes, b.codes, c.codes], [[], [], [4001]]);
@@ -177,7 +177,7 @@ test('a place of a user is given back once, when its session ends', () => {
   const { connection } = connect();
   let released = 0;
   sessions.begin(connection, identity(), { key: 'user:a', release: () => released++ });
-  sessions.renew(connection, identity({ expiresAtMs: 900_000 }));
+  sessions.renewSession(connection, identity({ expiresAtMs: 900_000 }));
   sessions.end(connection);
   sessions.end(connection);
   assert.equal(released, 1);

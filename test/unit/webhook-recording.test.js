@@ -76,7 +76,7 @@ function build({ subscribe = () => Promise.resolve() } = {}) {
   const { hub } = buildHub({ config: configOf({}), broker, historyOf, reporter });
   const connect = () => {
     const connection = new Connection(new FakeTransport(), '127.0.0.1');
-    hub.add(connection);
+    hub.addConnection(connection);
     return connection;
   };
   return { hub, connect, told };
@@ -93,7 +93,7 @@ test('a room is occupied from its first client to its last one, whoever watches'
   hub.join(b, 'room', QUIET);
   hub.leave(a, /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get('room')));
   assert.deepEqual(told, ['room 1']);
-  hub.remove(b);
+  hub.removeConnection(b);
   assert.deepEqual(told, ['room 1', 'room 0']);
   // The watcher keeps the room open.
   assert.ok(hub.rooms.has('room'));
@@ -110,12 +110,12 @@ test('in a room with history each client counts, from its join or its announceme
   const joined = join(a);
   assert.deepEqual(told, ['h 1']);
   await joined;
-  hub.remove(a);
+  hub.removeConnection(a);
   assert.deepEqual(told.splice(0), ['h 1', 'h 0']);
   hub.announce(b, 'h');
   await join(b);
   assert.deepEqual(told, ['h 1']);
-  hub.remove(b);
+  hub.removeConnection(b);
   assert.deepEqual(told, ['h 1', 'h 0']);
 });
 

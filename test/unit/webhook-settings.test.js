@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
-import { describe, loadConfig } from '../../src/config/config.js';
+import { describeConfig, loadConfig } from '../../src/config/config.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
@@ -62,7 +62,7 @@ test('the banner has the number of endpoints', (t) => {
   const shown = (...args) => {
     const { config } = load(...args);
     assert.ok(config);
-    return describe(config).webhooks;
+    return describeConfig(config).webhooks;
   };
   assert.equal(shown(t, {}, { FANFARE_WEBHOOKS: '' }), '');
   assert.equal(shown(t, {}), '1 endpoint');

@@ -24,7 +24,7 @@ export class EmbeddedBroker {
   unreported = null;
   /** @type {NodeJS.Timeout|undefined} */
   reportTimer = undefined;
-  /** For all counts requested in this tick. @type {Promise<number>|null} */
+  /** The answer to all counts requested in this tick. @type {Promise<number>|null} */
   counting = null;
 
   /**

@@ -17,7 +17,7 @@ import {
 /** @import { WorkerLink } from './worker-link.js' */
 
 export class BusPort {
-  /** Of this worker. */
+  /** The connections of this worker. */
   #connections = 0;
   /** Since the last SYNC. @type {Position[]} */
   #outcomes = [];

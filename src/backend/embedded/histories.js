@@ -121,7 +121,7 @@ export class Histories {
       this.streams.set(room, stream);
     }
     if (!stream.log.fits(publication)) {
-      if (stream.offset === 0) this.streams.delete(room); // its epoch is computed, too
+      if (stream.offset === 0) this.streams.delete(room); // the epoch is computed, too
       return null;
     }
     const { bytes, count } = stream;
@@ -197,7 +197,7 @@ export class Histories {
       this.#forget(this.bare.first ?? this.#leastRecent() ?? stream);
   }
 
-  /** Of the streams with publications. */
+  /** The least recent of the streams with publications. */
   #leastRecent() {
     /** @type {Stream|null} */
     let oldest = null;
@@ -214,7 +214,7 @@ export class Histories {
     this.publications--;
   }
 
-  /** Its time has passed. @param {Stream} stream */
+  /** Forgets a stream whose time has passed. @param {Stream} stream */
   #expire(stream) {
     if (stream instanceof StateStream) this.#remove(stream);
     else this.#empty(stream);
@@ -236,7 +236,7 @@ export class Histories {
     this.#remove(stream);
   }
 
-  /** Its room begins a new epoch. @param {Stream} stream */
+  /** Removes a stream: its room begins a new epoch. @param {Stream} stream */
   #remove(stream) {
     this.#empty(stream);
     this.bare.remove(stream);
@@ -475,7 +475,7 @@ function runOf(entries) {
   return run;
 }
 
-/** For long-lived bytes: a small Buffer.from keeps 8 KB of Node's pool. @param {Buffer} bytes */
+/** Copies long-lived bytes: a small Buffer.from keeps 8 KB of Node's pool. @param {Buffer} bytes */
 export function copyOf(bytes) {
   const copy = Buffer.allocUnsafeSlow(bytes.length);
   bytes.copy(copy);

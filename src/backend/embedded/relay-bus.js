@@ -66,7 +66,7 @@ export class RelayBus {
   keys = new IdempotencyKeys();
   /** null: nothing is recorded for webhooks. @type {EventRecorder|null} */
   recorder = null;
-  /** Of all workers. */
+  /** The connections of all workers. */
   connections = 0;
   refusedReads = 0;
   leftOut = { plain: 0, history: 0 };
@@ -224,7 +224,7 @@ export class RelayBus {
     this.log.warn({ workerPid, pendingBytes, leftOut }, text);
   }
 
-  /** For webhooks, once for each key. @param {import('./relay-wire.js').Recorded} message */
+  /** Records for webhooks, once for each key. @param {import('./relay-wire.js').Recorded} message */
   record(message) {
     const { room, key } = message;
     if (key === '' || this.keys.recordOnce(room, key, performance.now()))

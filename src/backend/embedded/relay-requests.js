@@ -28,7 +28,7 @@ const MAX_NUMBER = 0xffffffff;
 export class RelayRequests {
   isAnswering = true;
   #next = 1;
-  /** In the order they were sent. @type {Map<number, Request>} */
+  /** Requests in the order they were sent. @type {Map<number, Request>} */
   #waiting = new Map();
   /** Timed-out requests whose answer still matters. @type {Map<number, OnAnswer>} */
   #late = new Map();

@@ -35,7 +35,7 @@ const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 
 /** @implements {LinkOwner} */
 export class RelayServer {
-  /** Of the socket; empty before `start`. */
+  /** The path of the socket; empty before `start`. */
   path = '';
   /** @type {import('node:net').Server|null} */
   server = null;

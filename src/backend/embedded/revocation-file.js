@@ -12,9 +12,9 @@ import { BrokerError } from '../errors.js';
 import {
   decodeRevocation,
   encodeRevocation,
-  keyOf,
   MAX_REVOCATIONS,
   makeRoom,
+  revocationKey,
 } from '../revocations.js';
 import { replaceFile } from './replace-file.js';
 
@@ -27,7 +27,7 @@ const LINE_BREAK = 0x0a;
 
 /** @implements {RevocationStore} */
 export class RevocationFile {
-  /** By user or token. @type {Map<string, Revocation>} */
+  /** Revocations by user or token. @type {Map<string, Revocation>} */
   #known = new Map();
   #inode = 0;
   /** Whole lines only. */
@@ -82,7 +82,7 @@ export class RevocationFile {
 
   /** Always, for a known user or token. @param {Revocation} revocation */
   #hasPlaceFor(revocation) {
-    const key = keyOf(revocation);
+    const key = revocationKey(revocation);
     if (this.#known.size < this.max || this.#known.has(key)) return true;
     makeRoom(this.#known, Date.now());
     return this.#known.size < this.max;
@@ -97,7 +97,7 @@ export class RevocationFile {
   async #readAppended() {
     try {
       const { ino, size } = await stat(this.path);
-      if (ino !== this.#inode || size < this.#readBytes) this.#forget(ino);
+      if (ino !== this.#inode || size < this.#readBytes) this.#startOver(ino);
       if (size === this.#readBytes) return;
       const parts = [];
       for await (const part of createReadStream(this.path, { start: this.#readBytes }))
@@ -114,12 +114,12 @@ export class RevocationFile {
     } catch (error) {
       if (!isAbsent(error))
         throw new BrokerError('UNAVAILABLE', `cannot read ${this.path}`, { cause: error });
-      this.#forget(0);
+      this.#startOver(0);
     }
   }
 
   /** Reads the file from its start. @param {number} inode */
-  #forget(inode) {
+  #startOver(inode) {
     this.#known.clear();
     this.#inode = inode;
     this.#readBytes = 0;
@@ -164,7 +164,7 @@ function takeLines(text, known) {
       unreadable.push(line);
       continue;
     }
-    const key = keyOf(revocation);
+    const key = revocationKey(revocation);
     const earlier = known.get(key);
     known.set(key, earlier === undefined ? revocation : later(earlier, revocation));
   }

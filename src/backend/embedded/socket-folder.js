@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path';
 const MAX_PATH_BYTES = 103;
 const SHORT_TMPDIR = '/tmp';
 const SOCKET = 'relay';
-/** As named by mkdtemp. */
+/** Names that mkdtemp makes. */
 const FOLDER_NAME = /^fanfare-[A-Za-z0-9]{6}$/;
 const STALE_FOLDER_MS = 60_000;
 const MAX_SWEPT_FOLDERS = 100;

@@ -1,7 +1,7 @@
 // tally.js: numbers by key, and their sum. A key whose number is 0 is forgotten.
 
 export class Tally {
-  /** Not to be modified by others. @type {Map<string, number>} */
+  /** Numbers by key; others do not modify them. @type {Map<string, number>} */
   byKey = new Map();
   total = 0;
 

@@ -374,7 +374,7 @@ export class RedisBroker {
     if (isUp === (this.state === 'up') || this.state === 'down') return;
     if (isUp) {
       const awayMs = Math.round(performance.now() - this.awaySince);
-      // At the start there was no outage.
+      // There was no outage at the start.
       if (this.reasons.size > 0) this.log.info({ awayMs }, 'Redis is available again');
       this.reasons.clear();
       // After a failover, a silent old primary does not tell this client where the slots are.

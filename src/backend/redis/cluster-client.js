@@ -7,7 +7,7 @@ import { backoffMs } from './backoff.js';
 import { SLOTS, slotOfTag } from './slots.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
-/** To keep out of logs: those of several rotations, plain and URL-encoded. */
+/** The most secrets to keep out of logs: those of several rotations, plain and URL-encoded. */
 const MAX_SECRETS = 16;
 /** Between reads of the map, because a silent primary does not answer MOVED. */
 const MAP_INTERVAL_MS = 5000;
@@ -26,7 +26,7 @@ export class RedisClusterClient {
     this.secrets = redisSecrets(settings);
     this.redis = new Cluster([...settings.addresses], {
       lazyConnect: true,
-      // With a delay the client would resend the commands of a lost connection.
+      // The client would resend the commands of a lost connection if there were a delay.
       retryDelayOnFailover: 0,
       slotsRefreshTimeout: timeoutMs,
       clusterRetryStrategy: backoffMs,
@@ -91,7 +91,7 @@ export class RedisClusterClient {
       if (!nodes.has(name)) throw new Error(`no connection to a primary of the cluster (${name})`);
     /** @type {Map<string, ClusterPrimary>} */
     const found = new Map();
-    // For every slot there is a small number that hashes to it.
+    // Every slot has a small number that hashes to it.
     for (let tag = 0; found.size < serving.size; tag++) {
       const name = slots[slotOfTag(String(tag))][0];
       const redis = /** @type {import('ioredis').Redis} */ (nodes.get(name));
@@ -101,7 +101,7 @@ export class RedisClusterClient {
     return [...found.values()];
   }
 
-  /** For the log, without secrets. @param {unknown} error */
+  /** Describes an error for the log, without secrets. @param {unknown} error */
   describe(error) {
     return withoutSecrets(error, this.secrets);
   }

@@ -46,11 +46,11 @@ export class RedisCluster {
     this.probeChannelOf = probeChannelOf;
     this.onUpdate = onUpdate;
     this.onAway = onAway;
-    /** By address. @type {Map<string, RedisNode>} */
+    /** Nodes by address. @type {Map<string, RedisNode>} */
     this.nodes = new Map();
     /** Primaries and replicas. @type {Map<string, Address>} */
     this.addresses = new Map();
-    /** By slot. @type {(RedisNode|null)[]} */
+    /** Owners by slot. @type {(RedisNode|null)[]} */
     this.owners = Array(SLOTS).fill(null);
     this.isWhole = false;
     /** Wanted channels whose slot has no node. @type {Set<string>} */
@@ -265,7 +265,7 @@ export class RedisCluster {
   #settle(node, isNew) {
     const isOurs = (/** @type {number} */ slot) => this.owners[slot] === node;
     if (!isNew && isOurs(slotOf(node.probeChannel))) return;
-    // For every slot there is a small number that hashes to it.
+    // Every slot has a small number that hashes to it.
     let tag = 0;
     while (!isOurs(slotOfTag(String(tag)))) tag++;
     const channel = this.probeChannelOf(String(tag));

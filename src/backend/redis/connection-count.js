@@ -14,7 +14,7 @@ export class ConnectionCount {
   /** @type {Promise<number>|null} */
   #settling = null;
 
-  /** Of this worker. */
+  /** The connections of this worker. */
   get own() {
     return this.#own;
   }

@@ -30,7 +30,7 @@ const DISCONNECT_TIMEOUT_MS = 200;
 const KEEP_ALIVE_MS = 10_000;
 /** A connection that ends sooner is not proven. */
 const PROOF_MS = 500;
-/** To keep out of logs: those of several rotations, plain and URL-encoded. */
+/** The most secrets to keep out of logs: those of several rotations, plain and URL-encoded. */
 const MAX_SECRETS = 16;
 /** How often to look whether Redis has loaded its data. */
 const LOADING_RETRY_MS = 500;
@@ -54,7 +54,7 @@ const CLIENT_OPTIONS = {
   failoverDetector: true,
   // #redisOnEnd asks the Sentinels again, and reports the outage. ioredis would not report it.
   sentinelRetryStrategy: () => null,
-  // For the connections that listen for `+switch-master`.
+  // The pause of the connections that listen for `+switch-master`.
   sentinelReconnectStrategy: backoffMs,
 };
 
@@ -78,7 +78,7 @@ export class RedisConnection {
     this.readyMs = 0;
     this.settings = settings;
     this.secrets = redisSecrets(settings);
-    /** Of the latest failure; empty while the connection is ready. */
+    /** The reason of the latest failure; empty while the connection is ready. */
     this.reason = '';
     /** @type {NodeJS.Timeout|null} */
     this.revival = null;
@@ -164,7 +164,7 @@ export class RedisConnection {
     this.redis.disconnect();
   }
 
-  /** For the log, without secrets. @param {unknown} error */
+  /** Describes an error for the log, without secrets. @param {unknown} error */
   describe(error) {
     return withoutSecrets(error, this.secrets);
   }

@@ -29,7 +29,7 @@ export function watchEmptying(stream, onEmptied) {
   const listeners = /** @type {((this: Stream, bytes: Buffer) => void)[]} */ (
     stream.listeners('data')
   );
-  // With an unknown version of ioredis, do nothing.
+  // An unknown version of ioredis is left alone.
   if (listeners.length !== 1) return;
   const [theirs] = listeners;
   /** The end of the bytes read so far, if the push may begin there. */

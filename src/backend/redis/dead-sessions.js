@@ -24,7 +24,7 @@ const MAX_REPORTED = 256;
  */
 
 export class DeadSessions {
-  /** For the next heartbeat, which declares them dead. @type {string[]} */
+  /** Sessions for the next heartbeat, which declares them dead. @type {string[]} */
   #reported = [];
   /** This worker clears them. @type {string[]} */
   #clearing = [];

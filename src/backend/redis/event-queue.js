@@ -81,7 +81,7 @@ class RedisEventQueue {
   async #lease(partition, step, fence) {
     const known = this.marks.get(partition) ?? '';
     const first = await this.#firstOf(partition, known);
-    const [now, mark] = await this.#ask(() =>
+    const [now, mark] = await this.#askRedis(() =>
       this.redis.webhooksLease(
         this.keys.ofPartition(partition, 'lease'),
         this.keys.ofPartition(partition, 'state'),
@@ -104,7 +104,7 @@ class RedisEventQueue {
     if (partition === 0) return 'first';
     if (known !== '') return '';
     const state = this.keys.ofPartition(0, 'state');
-    const mark = await this.#ask(() => this.redis.hget(state, 'mark'));
+    const mark = await this.#askRedis(() => this.redis.hget(state, 'mark'));
     return mark?.split(':')[1] ?? '';
   }
 
@@ -115,7 +115,7 @@ class RedisEventQueue {
     const key = this.keys.ofPartition(partition, 'pending');
     let cursor = '0';
     do {
-      const [next, pairs] = await this.#ask(() =>
+      const [next, pairs] = await this.#askRedis(() =>
         this.redis.hscan(key, cursor, 'COUNT', PAGE_FIELDS),
       );
       for (let i = 0; i < pairs.length; i += 2) pending.set(pairs[i], pairs[i + 1]);
@@ -128,7 +128,7 @@ class RedisEventQueue {
   async read(partition, afterId, limit) {
     // XREAD and not XRANGE, because Redis 6.0 has no exclusive ranges.
     const stream = this.keys.ofPartition(partition, 'stream');
-    const streams = await this.#ask(() =>
+    const streams = await this.#askRedis(() =>
       this.redis.xread('COUNT', limit, 'STREAMS', stream, afterId ?? '0-0'),
     );
     const [[, entries]] = streams ?? [['', []]];
@@ -138,7 +138,7 @@ class RedisEventQueue {
   /** @type {EventQueue['commit']} */
   async commit(partition, fence, { set, remove, upTo, announced = null }) {
     const { keys } = this;
-    const done = await this.#ask(() =>
+    const done = await this.#askRedis(() =>
       this.redis.webhooksCommit(
         keys.ofPartition(partition, 'lease'),
         keys.ofPartition(partition, 'pending'),
@@ -158,7 +158,7 @@ class RedisEventQueue {
   /** @param {number} partition @returns {Promise<import('../../webhooks/queue.js').Lost>} */
   async lost(partition) {
     const state = this.keys.ofPartition(partition, 'state');
-    const [lost, announced, unknown] = await this.#ask(() =>
+    const [lost, announced, unknown] = await this.#askRedis(() =>
       this.redis.hmget(state, 'lost', 'announced', 'unknown'),
     );
     const count = Number(lost) - Number(announced);
@@ -179,7 +179,7 @@ class RedisEventQueue {
       return { entries, pending, bytes: Number(pendingBytes) + Number(streamBytes) };
     };
     const partitions = Array.from({ length: PARTITIONS }, (_, partition) => partition);
-    const sizes = await this.#ask(() => Promise.all(partitions.map(sizeOf)));
+    const sizes = await this.#askRedis(() => Promise.all(partitions.map(sizeOf)));
     return sizes.reduce((sum, { entries, pending, bytes }) => ({
       entries: sum.entries + entries,
       pending: sum.pending + pending,
@@ -191,17 +191,17 @@ class RedisEventQueue {
   async pauseLeaves(ms) {
     // If several servers drain, the latest end counts.
     if ((await this.periods()).leavesMs >= ms) return;
-    await this.#ask(() => this.redis.set(this.keys.ofPartition(0, 'hold'), '1', 'PX', ms));
+    await this.#askRedis(() => this.redis.set(this.keys.ofPartition(0, 'hold'), '1', 'PX', ms));
   }
 
   /** @param {number} ms */
   async makeUncertain(ms) {
-    await this.#ask(() => this.redis.set(this.keys.ofPartition(0, 'doubt'), '1', 'PX', ms));
+    await this.#askRedis(() => this.redis.set(this.keys.ofPartition(0, 'doubt'), '1', 'PX', ms));
   }
 
   async periods() {
     const { redis, keys } = this;
-    const [leavesMs, uncertainMs] = await this.#ask(() =>
+    const [leavesMs, uncertainMs] = await this.#askRedis(() =>
       Promise.all([
         redis.pttl(keys.ofPartition(0, 'hold')),
         redis.pttl(keys.ofPartition(0, 'doubt')),
@@ -212,7 +212,7 @@ class RedisEventQueue {
   }
 
   /** @template T @param {() => Promise<T>} command @returns {Promise<T>} */
-  async #ask(command) {
+  async #askRedis(command) {
     if (!this.connection.isWritable) throw new BrokerError('UNAVAILABLE', 'Redis is unavailable');
     try {
       const answer = await command();
@@ -243,7 +243,7 @@ export function openEventQueue({ config }) {
           settings,
           name: `${prefix}courier`,
           timeoutMs,
-          // Each call asks whether it can be written to (#ask).
+          // Each call asks whether it can be written to (#askRedis).
           onReady() {},
           onAway() {},
         });

@@ -16,7 +16,7 @@ import { RoomIndex } from './room-index.js';
 /** Waiting messages, and their characters. Above either, messages are lost. */
 const MAX_WAITING = 10_000;
 const MAX_WAITING_LENGTH = 16 * 1024 * 1024;
-/** In one call. */
+/** The most messages in one call. */
 const MAX_MESSAGES = 100;
 const NO_MEMBER = Buffer.alloc(0);
 const ONLY_USER = '';
@@ -68,7 +68,7 @@ export class RedisEventStore {
     });
     /** Large rooms that are told their count later. @type {Map<string, NodeJS.Timeout>} */
     this.early = new Map();
-    /** By room. @type {Map<string, RecordedMessage[]>} */
+    /** Messages by room. @type {Map<string, RecordedMessage[]>} */
     this.waiting = new Map();
     this.waitingCount = 0;
     this.waitingLength = 0;
@@ -86,7 +86,7 @@ export class RedisEventStore {
   /** @param {boolean} isUp */
   setUp(isUp) {
     this.occupancy.setUp(isUp);
-    if (isUp) this.#schedule();
+    if (isUp) this.#scheduleReport();
   }
 
   /** @param {string} session */
@@ -164,7 +164,7 @@ export class RedisEventStore {
     const messages = this.waiting.get(room);
     if (messages === undefined) this.waiting.set(room, [message]);
     else messages.push(message);
-    this.#schedule();
+    this.#scheduleReport();
   }
 
   /** @param {string} tag @param {number} ms */
@@ -187,7 +187,7 @@ export class RedisEventStore {
     return member !== undefined;
   }
 
-  #schedule() {
+  #scheduleReport() {
     if (this.isScheduled || this.flushing !== null) return;
     this.isScheduled = true;
     setImmediate(() => {

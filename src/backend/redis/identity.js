@@ -42,7 +42,7 @@ export class RedisIdentity {
     this.onMoved = onMoved;
     /** The `run_id` of each server; empty if not known. */
     this.runIds = { commands: '', subscriber: '' };
-    /** Of the server of `commands`; empty if not known. */
+    /** The id of the server of `commands`; empty if not known. */
     this.replicationId = '';
     /** The replication offset at the last answered check. */
     this.offset = 0;
@@ -135,7 +135,7 @@ async function info({ redis }, section) {
     const text = await redis.info(section);
     for (const [, name, value] of text.matchAll(/^(\w+):(.*?)\r?$/gm)) fields.set(name, value);
   } catch {
-    // Not permitted, or the connection is lost, which its owner notices.
+    // The command is not permitted, or the connection is lost, which its owner notices.
   }
   return redis.stream === stream ? fields : null;
 }

@@ -32,7 +32,7 @@ export class LoopbackProbe {
     this.isRunning = false;
     this.misses = 0;
     this.hasAnswered = false;
-    /** Of the probe under way; 0 if there is none. */
+    /** The token of the probe under way; 0 if there is none. */
     this.token = 0;
     this.lastToken = 0;
     /** On the live clock. */

@@ -158,7 +158,7 @@ export class RedisNode {
     redis.on('connect', () => {
       useFastPath('redis_pushes', config, counters, () => pushes.attach(redis.stream));
     });
-    // For a Redis without pushes (RESP2).
+    // A Redis without pushes (RESP2) has this event.
     redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
     // Redis has ended subscriptions, because their slot has moved.
     if (isSharded) redis.on('moved', onStale);

@@ -16,7 +16,7 @@ const RETRY_MS = 1000;
 /** After a loss of data, leaves wait for other workers to write their users again. */
 const SETTLE_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
-/** In one call: some 2 ms of Redis' time. */
+/** The most changes in one call: some 2 ms of Redis' time. */
 const MAX_CHANGES = 256;
 /** Under way at once. */
 const MAX_CALLS = 16;
@@ -58,7 +58,7 @@ class PresenceRoom {
   /** @param {string} name */
   constructor(name) {
     this.name = name;
-    /** Of this worker. @type {Map<string, User>} */
+    /** The users of this worker. @type {Map<string, User>} */
     this.users = new Map();
     /** @type {Map<string, Change>} */
     this.changes = new Map();

@@ -25,7 +25,7 @@ const RETRY_MS = 1000;
  */
 
 export class RoomIndex {
-  /** Of this worker, by room. @type {Map<string, number>} */
+  /** The counts of this worker, by room. @type {Map<string, number>} */
   #counts = new Map();
   /** Rooms whose count Redis does not have yet. @type {Set<string>} */
   #changed = new Set();
@@ -116,7 +116,8 @@ export class RoomIndex {
   /** @param {string} room @returns {Promise<number>} */
   async connectionsIn(room) {
     let sum = 0;
-    for await (const { connections } of this.#read(`[${room} `, `(${room}!`)) sum += connections;
+    for await (const { connections } of this.#readPage(`[${room} `, `(${room}!`))
+      sum += connections;
     return sum;
   }
 
@@ -133,7 +134,7 @@ export class RoomIndex {
     const end = () => {
       if (current.room !== '') rooms.push(current);
     };
-    for await (const { room, connections } of this.#read(from, to)) {
+    for await (const { room, connections } of this.#readPage(from, to)) {
       if (room === current.room) {
         current = { room, connections: current.connections + connections };
         continue;
@@ -150,7 +151,7 @@ export class RoomIndex {
    * @param {string} from @param {string} to as ZRANGEBYLEX has them
    * @returns {AsyncGenerator<OccupiedRoom>} of each session
    */
-  async *#read(from, to) {
+  async *#readPage(from, to) {
     for (let start = from; ; ) {
       const [entries, counts] = await this.#page(start, to);
       for (const [i, entry] of entries.entries())

@@ -49,7 +49,7 @@ export class ShardVisits {
   #running = null;
   #isDue = false;
   #isClosed = false;
-  /** In a row. */
+  /** Failures in a row. */
   #failures = 0;
   /** @type {() => void} */
   #wake = () => {};

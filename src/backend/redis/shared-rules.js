@@ -109,7 +109,7 @@ export class SharedRules {
     if (fresh.length === 0) return;
     this.#adopted += fresh.length;
     // The rules for state apply before all others.
-    this.rules.add(fresh, kind === 'state');
+    this.rules.addRules(fresh, kind === 'state');
     for (const { pattern } of fresh) patterns.add(pattern);
     this.knows = this.#hash();
     this.onAdopted(kind, fresh.map(({ pattern }) => pattern).join());

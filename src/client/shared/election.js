@@ -30,7 +30,7 @@ export class Election {
 
   stand() {
     const controller = new AbortController();
-    this.#request({ signal: controller.signal }, () => controller.abort());
+    this.#requestLock({ signal: controller.signal }, () => controller.abort());
   }
 
   /**
@@ -43,7 +43,7 @@ export class Election {
       if (!lock || !isNeeded()) return;
       await new Promise((resolve) => {
         // A request that steals cannot be aborted.
-        this.#request({ steal: true }, () => {}, resolve);
+        this.#requestLock({ steal: true }, () => {}, resolve);
         setTimeout(resolve, SEIZE_TIMEOUT_MS);
       });
     });
@@ -59,7 +59,7 @@ export class Election {
    * @param {{signal?: AbortSignal, steal?: boolean}} options @param {() => void} abort
    * @param {(value?: unknown) => void} [onGranted]
    */
-  #request(options, abort, onGranted = () => {}) {
+  #requestLock(options, abort, onGranted = () => {}) {
     this.withdraw();
     const run = this.#run;
     this.#withdraw = abort;

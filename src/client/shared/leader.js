@@ -69,13 +69,13 @@ export class Leader {
     this.#term = term;
     this.#locks = locks;
     this.#channel = new Channel(name);
-    this.#channel.addEventListener('message', ({ data }) => this.#receive(data));
+    this.#channel.addEventListener('message', ({ data }) => this.#receiveFromTab(data));
     this.#connection = new Connection(parts, this);
     this.#post('lead');
   }
 
   /** Resolves when the connection has closed. */
-  stop() {
+  resign() {
     this.#controller.abort();
     this.#post('resigned');
     this.#channel.close();
@@ -83,7 +83,7 @@ export class Leader {
   }
 
   /** @param {FromTab} message */
-  #receive({ tab, for: term, type, text = '' }) {
+  #receiveFromTab({ tab, for: term, type, text = '' }) {
     if (type === 'ping') this.#post('pong');
     else if (type === 'wake') this.#connection._wake();
     else if (type === 'attach' && term === this.#term) this.#attach(tab);
@@ -120,7 +120,7 @@ export class Leader {
       this.#push([tab], [{ type: 'left', room: name, id }]);
     } else if (type === 'message' && command.echo === false && room?._isState === false)
       room._publishWithoutEcho(tab, command);
-    else this.#request(command, (reply) => this.#push([tab], [{ ...reply, id }]));
+    else this.#sendCommand(command, (reply) => this.#push([tab], [{ ...reply, id }]));
   }
 
   /** @param {string} name */
@@ -129,7 +129,7 @@ export class Leader {
     if (!room) {
       room = new SharedRoom(name, {
         self: () => this.#welcome?.userId ?? this.#welcome?.connectionId,
-        request: (command, onReply) => this.#request(command, onReply),
+        request: (command, onReply) => this.#sendCommand(command, onReply),
         push: (tabs, pushes) => this.#push(tabs, pushes),
         leave: () => this.#leave(name),
         forget: () => void this.#rooms.delete(name),
@@ -141,7 +141,7 @@ export class Leader {
 
   /** @param {string} name of a room */
   #leave(name) {
-    this.#request({ type: 'leave', room: name }, (reply) => {
+    this.#sendCommand({ type: 'leave', room: name }, (reply) => {
       const { retryable, retryAfterMs = RETRY_MS } = new FanfareError(reply.error, reply);
       const isWanted = () => !this.#rooms.has(name) && this.#connection.state === 'connected';
       if (retryable) setTimeout(() => isWanted() && this.#leave(name), retryAfterMs);
@@ -149,7 +149,7 @@ export class Leader {
   }
 
   /** @param {Command} command @param {(reply: Message) => void} [onReply] not if the connection is lost */
-  #request(command, onReply = () => {}) {
+  #sendCommand(command, onReply = () => {}) {
     const id = ++this.#lastId;
     this.#replies.set(id, onReply);
     this.#connection.send(JSON.stringify({ ...command, id }));

@@ -103,7 +103,7 @@ export class SharedRoom {
       this.#updatePresence();
     } else {
       this.#waiting.push(join);
-      if (!this.#isJoining) this.#enter(command);
+      if (!this.#isJoining) this.#sendJoin(command);
     }
   }
 
@@ -222,7 +222,7 @@ export class SharedRoom {
    * @param {{since?: Position, last?: number, lastSeconds?: number}} wish of the first tab, or of all
    *   when the connection joins again
    */
-  #enter(wish) {
+  #sendJoin(wish) {
     this.#isJoining = true;
     const { since, last, lastSeconds } = wish;
     const presence = this.#wantedPresence();
@@ -234,7 +234,7 @@ export class SharedRoom {
       if (reply.error === 'ALREADY_JOINED') {
         // The token's `autojoin` has joined, which has no `since`.
         this.#port.leave();
-        this.#enter(wish);
+        this.#sendJoin(wish);
       } else if (reply.error) this.#refused(reply);
       else if (this.#isJoined) this.#reentered(reply);
       else this.#entered(reply, wish);
@@ -246,7 +246,7 @@ export class SharedRoom {
     if (this.#isJoined) {
       if (!new FanfareError(reply.error, reply).retryable)
         return this._expelled({ type: 'left', room: this.#name, reason: reply.error });
-      this.#timer = setTimeout(() => this.#enter({ since: this.#position }), REJOIN_MS);
+      this.#timer = setTimeout(() => this.#sendJoin({ since: this.#position }), REJOIN_MS);
       return;
     }
     for (const { tab, command } of this.#waiting)
@@ -263,7 +263,7 @@ export class SharedRoom {
     const { epoch, offset, recovered, state } = reply;
     if (state && recovered) {
       this.#port.leave();
-      return this.#enter({});
+      return this.#sendJoin({});
     }
     this.#isJoined = true;
     if (state) this.#resetState(reply);
@@ -275,7 +275,7 @@ export class SharedRoom {
     const [first, ...others] = this.#waiting;
     this.#waiting = [];
     if (state) this.#serve(first);
-    else this.#admit(first, reply, []);
+    else this.#answerJoin(first, reply, []);
     for (const join of others) this.#serve(join);
     this.#updatePresence();
   }
@@ -294,9 +294,9 @@ export class SharedRoom {
     const position = this.#position;
     if (this.#changes) this.#serveState(join, this.#changes);
     else if (position === undefined)
-      this.#admit(join, { recovered: since && false, replayed: last && 0 }, []);
+      this.#answerJoin(join, { recovered: since && false, replayed: last && 0 }, []);
     else if (since?.epoch === position.epoch) this.#catchUp(join, Number(since.offset), [], 0);
-    else this.#begin(join);
+    else this.#beginTab(join);
   }
 
   /** @param {Join} join @param {Map<string, Message>} changes */
@@ -308,7 +308,7 @@ export class SharedRoom {
       recovered ? offset > since.offset : payload !== null,
     );
     if (this.#isSynced) pushes.push({ type: 'synced', room: this.#name, ...position });
-    this.#admit(join, { recovered, state: true }, pushes);
+    this.#answerJoin(join, { recovered, state: true }, pushes);
   }
 
   /**
@@ -321,25 +321,25 @@ export class SharedRoom {
     const rest = this.#after(offset);
     if (rest !== null) {
       const messages = [...missed, ...rest];
-      if (join.command.since) this.#admit(join, { recovered: true }, messages);
+      if (join.command.since) this.#answerJoin(join, { recovered: true }, messages);
       else this.#admitLatest(join, messages);
       return;
     }
-    if (pages === MAX_PAGES) return this.#begin(join);
-    this.#read(join, { since: { epoch, offset }, limit: PAGE_SIZE }, (page) => {
+    if (pages === MAX_PAGES) return this.#beginTab(join);
+    this.#answerRead(join, { since: { epoch, offset }, limit: PAGE_SIZE }, (page) => {
       const isNext = page.at(0)?.epoch === epoch && page[0].offset === offset + 1;
-      if (!isNext || this.#position?.epoch !== epoch) return this.#begin(join);
+      if (!isNext || this.#position?.epoch !== epoch) return this.#beginTab(join);
       this.#catchUp(join, offset + page.length, [...missed, ...page], pages + 1);
     });
   }
 
   /** Starts a tab with the newest messages, or with none. @param {Join} join */
-  #begin(join) {
+  #beginTab(join) {
     const { last, lastSeconds } = join.command;
     if (lastSeconds) return this.#beginAt(join, Date.now() - lastSeconds * 1000);
-    if (!last) return this.#admit(join, { recovered: false }, []);
+    if (!last) return this.#answerJoin(join, { recovered: false }, []);
     if (this.#recent.length >= last) return this.#admitLatest(join, this.#recent);
-    this.#read(join, { limit: last }, (page) => {
+    this.#answerRead(join, { limit: last }, (page) => {
       const isSame = page.at(-1)?.epoch === this.#position?.epoch;
       const rest = isSame && this.#after(page.at(-1)?.offset);
       this.#admitLatest(join, rest ? [...page, ...rest] : this.#recent);
@@ -349,7 +349,7 @@ export class SharedRoom {
   /** @param {Join} join @param {number} sinceTime Unix ms by the local clock */
   #beginAt(join, sinceTime) {
     const { lastSeconds, last = MAX_LAST, ...command } = join.command;
-    this.#read(join, { sinceTime, limit: 1 }, ([first]) => {
+    this.#answerRead(join, { sinceTime, limit: 1 }, ([first]) => {
       if (first?.epoch !== this.#position?.epoch) return this.#admitLatest(join, []);
       const offset = Math.max(first.offset - 1, this.#newest - last);
       // If reading by pages fails, the tab gets its `last`.
@@ -366,14 +366,14 @@ export class SharedRoom {
       replayed: latest.length,
       first: latest[0].offset,
     };
-    this.#admit(join, { recovered: false, replayed: 0, ...about }, latest);
+    this.#answerJoin(join, { recovered: false, replayed: 0, ...about }, latest);
   }
 
   /**
    * @param {Join} join @param {{since?: Position, sinceTime?: number, limit: number}} wish
    * @param {(page: Message[]) => void} onPage oldest first, in the form of pushes
    */
-  #read({ tab, member, command }, wish, onPage) {
+  #answerRead({ tab, member, command }, wish, onPage) {
     const room = this.#name;
     this.#port.request({ type: 'history', room, ...wish }, (reply) => {
       if (this.#members.get(tab) !== member) return;
@@ -395,7 +395,7 @@ export class SharedRoom {
   }
 
   /** @param {Join} join @param {Message} about @param {readonly Message[]} messages */
-  #admit({ tab, member, command }, about, messages) {
+  #answerJoin({ tab, member, command }, about, messages) {
     if (this.#members.get(tab) !== member) return;
     member.isLive = true;
     const epoch = this.#position?.epoch;
@@ -447,6 +447,6 @@ export class SharedRoom {
     if (!this.#isJoined || this.#isJoining || !this.#members.size) return;
     if (JSON.stringify(this.#wantedPresence()) === this.#presence) return;
     this.#port.leave();
-    this.#enter({ since: this.#position });
+    this.#sendJoin({ since: this.#position });
   }
 }

@@ -72,7 +72,7 @@ export class Tab {
   }
 
   open() {
-    if (this.state === 'idle' || this.state === 'closed') this.#begin();
+    if (this.state === 'idle' || this.state === 'closed') this.#beginElection();
   }
 
   /** @param {string} text JSON */
@@ -82,12 +82,12 @@ export class Tab {
 
   _sleep() {
     if (!this.#id) return;
-    this.#end();
-    this.#enter('sleeping');
+    this.#endLeading();
+    this.#setState('sleeping');
   }
 
   _wake() {
-    if (this.state === 'sleeping') this.#begin();
+    if (this.state === 'sleeping') this.#beginElection();
     else if (this.#channel) {
       this.#post('wake');
       this.#look();
@@ -95,8 +95,8 @@ export class Tab {
   }
 
   async close() {
-    const stopped = this.#end();
-    this.#enter('closed');
+    const stopped = this.#endLeading();
+    this.#setState('closed');
     await stopped;
   }
 
@@ -108,10 +108,10 @@ export class Tab {
     return /** @type {new (name: string) => Channel} */ (this.#browser.BroadcastChannel);
   }
 
-  #begin() {
+  #beginElection() {
     const id = crypto.randomUUID();
     this.#id = id;
-    this.#enter('connecting');
+    this.#setState('connecting');
     this.#browser.document?.addEventListener('freeze', this.#freeze);
     // The leader waits for this lock, so it notices the end of this tab.
     const held = this.#locks.request(lockOfTab(this.#name, id), {}, () => {
@@ -120,7 +120,7 @@ export class Tab {
         this.#depart = () => resolve(undefined);
       });
       this.#channel = new this.#Channel(this.#name);
-      this.#channel.addEventListener('message', ({ data }) => this.#receive(data));
+      this.#channel.addEventListener('message', ({ data }) => this.#receiveFromLeader(data));
       this.#election.stand();
       this.#look();
       return departed;
@@ -129,7 +129,7 @@ export class Tab {
   }
 
   /** @returns {Promise<void>|undefined} if this tab led: resolves when the connection has closed */
-  #end() {
+  #endLeading() {
     this.#id = '';
     clearTimeout(this.#timer);
     this.#browser.document?.removeEventListener('freeze', this.#freeze);
@@ -155,7 +155,7 @@ export class Tab {
   }
 
   #stepDown() {
-    const stopped = this.#leader?.stop();
+    const stopped = this.#leader?.resign();
     this.#leader = null;
     return stopped;
   }
@@ -178,7 +178,7 @@ export class Tab {
   }
 
   /** @param {FromLeader} message */
-  #receive(message) {
+  #receiveFromLeader(message) {
     const { term, type, to } = message;
     if (!term) return;
     if (term !== this.#term || !this.#isFollowing) {
@@ -228,12 +228,12 @@ export class Tab {
     this.#positions.clear();
     if (this.state !== 'connected') return;
     this.#listener._lost();
-    this.#enter('connecting');
+    this.#setState('connecting');
   }
 
   /** Takes over the state of the leader's connection. @param {FromLeader} message */
   #mirror({ state = 'connecting', detail, welcome }) {
-    if (state === 'closed') this.#end();
+    if (state === 'closed') this.#endLeading();
     else if (this.state === 'connected') this.#listener._lost();
     this.#positions.clear();
     this.state = state;
@@ -250,7 +250,7 @@ export class Tab {
   }
 
   /** @param {State} state */
-  #enter(state) {
+  #setState(state) {
     this.state = state;
     this.#listener._entered(state, {});
   }

@@ -97,7 +97,7 @@ export class Fanfare extends Emitter {
     let room = rooms.get(name);
     if (!room) {
       room = new Room(name, options, (error) => {
-        if (error) return this.#report(error, room);
+        if (error) return this.#reportError(error, room);
         // Otherwise the client is being closed.
         if (rooms.delete(name) && rooms === this.#rooms) this.#restart();
       });
@@ -114,13 +114,13 @@ export class Fanfare extends Emitter {
 
   /** Begins the stream again, also after `close` and after a refusal. */
   async connect() {
-    const { signal } = this.#enter(this.#rooms.size ? 'connecting' : 'idle');
+    const { signal } = this.#setState(this.#rooms.size ? 'connecting' : 'idle');
     // Rooms that are joined together share a request.
     await null;
     if (signal.aborted || !this.#rooms.size) return;
     this.#startedAtMs = Date.now();
     this.#ending = { code: 1006 };
-    await this.#read(signal).catch(() => {});
+    await this.#readStream(signal).catch(() => {});
     if (!signal.aborted) this.#lost();
   }
 
@@ -132,11 +132,11 @@ export class Fanfare extends Emitter {
     for (const [, room] of rooms) room.leave();
     // The user may change before the next stream.
     this.#token = '';
-    this.#enter('closed');
+    this.#setState('closed');
   }
 
   /** @param {AbortSignal} signal */
-  async #read(signal) {
+  async #readStream(signal) {
     const { token } = this.#options;
     const isNew = !this.#token;
     if (isNew) {
@@ -148,7 +148,7 @@ export class Fanfare extends Emitter {
         this.#token = found;
       } catch (cause) {
         if (signal.aborted) return;
-        return this.#report(
+        return this.#reportError(
           new FanfareError('TOKEN_UNAVAILABLE', {
             message: /** @type {any} */ (globalThis).FANFARE_BRIEF
               ? 'the token function failed'
@@ -177,7 +177,7 @@ export class Fanfare extends Emitter {
       const { error, message } = /** @type {any} */ (await response.json());
       if (message) this.#ending.reason += `: ${message}`;
       // The end of a kept token is no news.
-      if (error && isRenewable && isNew) this.#report(new FanfareError(error, { message }));
+      if (error && isRenewable && isNew) this.#reportError(new FanfareError(error, { message }));
       return;
     }
     const stream = /** @type {ReadableStream} */ (response.body);
@@ -193,7 +193,7 @@ export class Fanfare extends Emitter {
       text = /** @type {string} */ (lines.pop());
       // The other lines repeat data, or serve an EventSource.
       for (const line of lines)
-        if (line.startsWith('data: ')) this.#receive(JSON.parse(line.slice(6)));
+        if (line.startsWith('data: ')) this.#receiveMessage(JSON.parse(line.slice(6)));
     }
   }
 
@@ -209,13 +209,15 @@ export class Fanfare extends Emitter {
   }
 
   /** @param {import('../wire.js').Message} message */
-  #receive(message) {
+  #receiveMessage(message) {
     const { type } = message;
     const room = this.#rooms.get(message.room);
     if (type === 'close') Object.assign(this.#ending, message);
     else if (type === 'SERVER_SHUTDOWN') this.#ending.retryAfterMs = message.reconnectAfterMs;
     else if (type === 'error')
-      this.#report(new FanfareError(message.error, /** @type {{message: string}} */ (message)));
+      this.#reportError(
+        new FanfareError(message.error, /** @type {{message: string}} */ (message)),
+      );
     // A new request for this room would be refused.
     else if (type === 'left') room?.leave();
     else if (room) {
@@ -228,11 +230,11 @@ export class Fanfare extends Emitter {
     const { code, reason, retryAfterMs } = this.#ending;
     if (code === 4001) this.#token = '';
     if (code >= FIRST_FINAL_CODE) {
-      this.#enter('closed', { code, reason });
-      return this.#report(new FanfareError('REFUSED', { message: `refused: ${reason}` }));
+      this.#setState('closed', { code, reason });
+      return this.#reportError(new FanfareError('REFUSED', { message: `refused: ${reason}` }));
     }
     const delayMs = reconnectDelay(this.#attempt++, this.#options, code, retryAfterMs);
-    this.#enter('waiting', { code, reason, delayMs });
+    this.#setState('waiting', { code, reason, delayMs });
     // A listener may have closed the client.
     if (this.state === 'waiting') this.#timer = setTimeout(() => this.connect(), delayMs);
   }
@@ -244,7 +246,7 @@ export class Fanfare extends Emitter {
   }
 
   /** Ends the current stream. @param {State} state @param {StateDetail} [detail] */
-  #enter(state, detail = {}) {
+  #setState(state, detail = {}) {
     clearTimeout(this.#timer);
     this.#controller?.abort();
     this.#controller = new AbortController();
@@ -254,7 +256,7 @@ export class Fanfare extends Emitter {
   }
 
   /** @param {FanfareError} error @param {Room} [room] */
-  #report(error, room) {
+  #reportError(error, room) {
     if (!room?.emit('error', error) && !this.emit('error', error)) console.error(error);
   }
 }

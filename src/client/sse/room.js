@@ -85,7 +85,7 @@ export class Room extends Emitter {
    */
   receive(push) {
     const { type, epoch, offset, recovered = false } = push;
-    const position = positionOf(push);
+    const position = pushPosition(push);
     const { since } = this;
     if (type === 'joined') {
       const map = this.#state;
@@ -156,12 +156,12 @@ export class Room extends Emitter {
   #deliver(push) {
     if (this.#hasLeft) return;
     const { type, room, payload, ...meta } = push;
-    this.position = positionOf(push);
+    this.position = pushPosition(push);
     this.emit('message', payload, /** @type {Meta} */ (meta));
   }
 }
 
 /** @param {Wire} push @returns {Position|undefined} undefined in a room without history */
-function positionOf({ epoch, offset }) {
+function pushPosition({ epoch, offset }) {
   return epoch && { epoch, offset };
 }

@@ -55,11 +55,11 @@ export class Client {
   state = 'new';
   /** Pings without an answer. A client that was suspended answers several at once. */
   pings = 0;
-  /** From its token or hook. @type {import('../../auth/claims.js').Identity|null} */
+  /** The identity of the token or hook. @type {import('../../auth/claims.js').Identity|null} */
   identity = null;
   /** @type {Lease|null} */
   lease = null;
-  /** Of a connection without a user. @type {import('./expiry.js').Expiry|null} */
+  /** The expiry of a connection without a user. @type {import('./expiry.js').Expiry|null} */
   expiry = null;
   /** Bucket for CommandRate. A double, so that V8 updates it in place. */
   fullAt = -0.5;

@@ -55,7 +55,7 @@ export const UNSUBSCRIBED = Object.freeze({
   EXPIRED: Object.freeze({ code: 2501, reason: 'subscription expired' }),
 });
 
-/** By row of codes.js. @type {ReadonlyMap<object, DoorClose>} */
+/** Closes by row of codes.js. @type {ReadonlyMap<object, DoorClose>} */
 const TRANSLATED = new Map([
   [CLOSES.DRAIN, DISCONNECTS.SHUTDOWN],
   [CLOSES.TOKEN_EXPIRED, DISCONNECTS.EXPIRED],

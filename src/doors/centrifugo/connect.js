@@ -93,13 +93,13 @@ export class ConnectCommand {
     // Before the reply, no broadcasts and no requests of the backend for the user reach the client.
     this.serverSubscriptions.begin(connection, client, command, credentials, (subs) => {
       if (!wasRevoked && isRevoked()) return connection.close(DISCONNECTS.INVALID_TOKEN);
-      this.#enter(connection, credentials);
+      this.#enterHub(connection, credentials);
       if (connection.isOpen) this.#reply(connection, client, command.id, subs);
     });
   }
 
   /** @param {Connection} connection @param {Credentials|null} credentials */
-  #enter(connection, credentials) {
+  #enterHub(connection, credentials) {
     // Not earlier: after a refused `connect` the connection must still time out.
     this.connections.admitted(connection);
     this.services.operations.identities.enter(connection, credentials, () => {});

@@ -29,7 +29,7 @@ import { expiryOf } from './results.js';
 import { GRACE_S } from './tokens.js';
 
 const NOTHING = Buffer.alloc(0);
-/** From the handshake to `connect`. */
+/** The time from the handshake to `connect`. */
 const CONNECT_TIMEOUT_MS = 15_000;
 /** Commands in one message, in addition to two for each room that a connection may join. */
 const MORE_COMMANDS = 128;

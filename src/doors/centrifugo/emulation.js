@@ -95,19 +95,23 @@ export class Emulation {
     const common = this.corsHeaders(request);
     if (method === 'OPTIONS') return preflightAnswer(common, 'POST', 'Content-Type');
     if (method !== 'POST') {
-      const answer = this.#refuse('malformed', common, refusal('method_not_allowed', 'Only POST.'));
+      const answer = this.#answerRefused(
+        'malformed',
+        common,
+        refusal('method_not_allowed', 'Only POST.'),
+      );
       return { ...answer, headers: { ...answer.headers, Allow: 'POST, OPTIONS' } };
     }
     // As for the stream whose commands these are.
     if (!this.isOriginAllowed(headers.origin))
-      return this.#refuse('malformed', common, refusal('origin'));
-    if (!hasBody) return this.#refuse('malformed', common, NO_COMMANDS);
+      return this.#answerRefused('malformed', common, refusal('origin'));
+    if (!hasBody) return this.#answerRefused('malformed', common, NO_COMMANDS);
     if (headers['content-encoding'] !== undefined)
-      return this.#refuse('malformed', common, refusal('UNSUPPORTED_MEDIA_TYPE'));
+      return this.#answerRefused('malformed', common, refusal('UNSUPPORTED_MEDIA_TYPE'));
     if (Number(headers['content-length'] ?? 0) > MAX_BODY_BYTES)
-      return this.#refuse('malformed', common, TOO_LARGE);
+      return this.#answerRefused('malformed', common, TOO_LARGE);
     if (this.#underWay.size >= this.maxRequests && !this.#makeRoom())
-      return this.#refuse('unavailable', common, refusal('service_unavailable'));
+      return this.#answerRefused('unavailable', common, refusal('service_unavailable'));
     return new Call(this.addressOf(request), common, isProtobuf(headers));
   }
 
@@ -116,7 +120,7 @@ export class Emulation {
     const call = this.#sending.oldest();
     if (call === undefined) return false;
     this.#over(call);
-    call.cut(this.#refuse('unavailable', call.headers, refusal('service_unavailable')));
+    call.cut(this.#answerRefused('unavailable', call.headers, refusal('service_unavailable')));
     return true;
   }
 
@@ -152,7 +156,7 @@ export class Emulation {
         this.#received(call);
         const fault = reason === 'body_size' ? TOO_LARGE : refusal('REQUEST_TIMEOUT');
         if (reason !== 'gone' && !call.isCut)
-          call.cut(this.#refuse('malformed', call.headers, fault));
+          call.cut(this.#answerRefused('malformed', call.headers, fault));
       },
     );
   }
@@ -161,7 +165,7 @@ export class Emulation {
   async #deliver(call, body, response) {
     const emulated = call.isBinary ? decodeProtobuf(body) : decodeJson(body);
     if (emulated === null)
-      return send(call, response, this.#refuse('malformed', call.headers, NO_COMMANDS));
+      return send(call, response, this.#answerRefused('malformed', call.headers, NO_COMMANDS));
     const { node, session, data } = emulated;
     const outcome = await this.fleet.deliver(node, session, data).then(
       (isDelivered) => (isDelivered ? 'delivered' : 'unknown'),
@@ -172,15 +176,15 @@ export class Emulation {
       send(call, response, { status: 204, headers: call.headers, body: '' });
     } else if (outcome === 'unknown') {
       call.endConnection();
-      send(call, response, this.#refuse('unknown', call.headers, refusal('not_found')));
+      send(call, response, this.#answerRefused('unknown', call.headers, refusal('not_found')));
     } else {
       const refused = refusal('service_unavailable');
-      send(call, response, this.#refuse('unavailable', call.headers, refused));
+      send(call, response, this.#answerRefused('unavailable', call.headers, refused));
     }
   }
 
   /** @param {Outcome} outcome @param {Headers} common @param {Refusal} refused @returns {Answer} */
-  #refuse(outcome, common, refused) {
+  #answerRefused(outcome, common, refused) {
     this.counters.emulation[outcome]++;
     const { status, headers, body } = toHttp(refused);
     return { status, headers: { ...common, ...headers }, body };

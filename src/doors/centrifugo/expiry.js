@@ -10,7 +10,7 @@
  */
 
 export class Expiries {
-  /** By second. @type {Map<number, Set<Expiry>>} */
+  /** Expiries by second. @type {Map<number, Set<Expiry>>} */
   #seconds = new Map();
   #sweptS = Math.floor(Date.now() / 1000);
 

@@ -5,7 +5,7 @@
 // that return to the same position share the bytes.
 
 import { FORMAT, registerFormat } from '../../protocol/format.js';
-import { roomOf } from '../../protocol/frame.js';
+import { roomOfPrefix } from '../../protocol/frame.js';
 import {
   eventOf,
   KIND,
@@ -61,7 +61,7 @@ function createFormat(form, framing, replyFormat) {
     encode(prefix, publications) {
       let head = heads.get(prefix);
       if (head === undefined) {
-        const channel = channelOf(roomOf(prefix));
+        const channel = channelOf(roomOfPrefix(prefix));
         head = channel === null ? null : { channel, field: codec.channelField(channel) };
         heads.set(prefix, head);
       }
@@ -98,7 +98,7 @@ function createListFormat(form) {
 
 /** Publications in the form of one codec. */
 class Publications {
-  /** By sender. @type {Map<string, Buffer>} */
+  /** Infos by sender. @type {Map<string, Buffer>} */
   #infos = new Map();
 
   /** @param {Codec} codec */

@@ -40,7 +40,8 @@ export class RefreshCommands {
     const { token = '' } = request;
     if (token === '') return connection.close(DISCONNECTS.BAD_REQUEST);
     this.subscriptions.check(connection, token, this.readClaims, 'token', (checked, code, why) => {
-      if (checked === null) return this.#refuse(connection, id, code, DISCONNECTS.EXPIRED, why);
+      if (checked === null)
+        return this.#refuseToken(connection, id, code, DISCONNECTS.EXPIRED, why);
       const identity = /** @type {ChannelIdentity} */ (checked);
       if (identity.user !== client.user || client.identity === null)
         return connection.close(DISCONNECTS.INVALID_TOKEN);
@@ -74,7 +75,7 @@ export class RefreshCommands {
     if (!this.subscriptions.isIn(connection, channel)) throw new DoorError(103);
     this.subscriptions.verify(connection, client, channel, token, (identity, code, why) => {
       if (identity === null)
-        return this.#refuse(connection, id, code, DISCONNECTS.SUBSCRIPTION_EXPIRED, why);
+        return this.#refuseToken(connection, id, code, DISCONNECTS.SUBSCRIPTION_EXPIRED, why);
       if (!this.subscriptions.isIn(connection, channel))
         return this.connections.refuse(connection, id, new DoorError(103));
       this.subscriptions.prolong(connection, client, channel, identity.endS);
@@ -87,7 +88,7 @@ export class RefreshCommands {
    * @param {import('./codes.js').DoorClose} expired the close for a token that has expired
    * @param {string} [why] if clients are told
    */
-  #refuse(connection, id, code, expired, why) {
+  #refuseToken(connection, id, code, expired, why) {
     if (code === 103) return connection.close(invalidToken(why));
     if (code !== 109) return this.connections.refuse(connection, id, new DoorError(code));
     this.services.counters.errors.TOKEN_EXPIRED++;

@@ -88,7 +88,7 @@ export class ServerSubscriptions {
       answered.then(() => {}),
     );
     for (const [channel, { data }] of wanted)
-      this.#ask(round, channel, () => this.#join(round, channel, request, data));
+      this.#askOnJoin(round, channel, () => this.#join(round, channel, request, data));
   }
 
   /**
@@ -103,7 +103,7 @@ export class ServerSubscriptions {
         this.subscriptions.end(connection, client, channel, UNSUBSCRIBED.SERVER);
     for (const [channel, { data }] of wanted)
       if (!this.subscriptions.isIn(connection, channel))
-        this.#enter(connection, client, channel, data);
+        this.#enterChannel(connection, client, channel, data);
   }
 
   /** Closes it if so. @param {Connection} connection @param {number} channels of its token */
@@ -134,7 +134,7 @@ export class ServerSubscriptions {
    * @param {Connection} connection @param {Client} client @param {string} channel
    * @param {Buffer|null} data for the client
    */
-  #enter(connection, client, channel, data) {
+  #enterChannel(connection, client, channel, data) {
     const { joins, replies } = this.services.operations;
     const room = roomOf(channel);
     joins.subscribe(connection, room, {
@@ -163,7 +163,7 @@ export class ServerSubscriptions {
   }
 
   /** Asks the hook onJoin. @param {Round} round @param {string} channel @param {() => void} join */
-  #ask(round, channel, join) {
+  #askOnJoin(round, channel, join) {
     const { joins } = this.services.operations;
     const enter = (/** @type {Refusal|null} */ refused) => {
       try {
@@ -269,14 +269,14 @@ class StandIn extends Connection {
 
   /** @param {Connection} connection @param {number} maxBytes */
   constructor(connection, maxBytes) {
-    super(new Collector(connection, (frames) => this.#keep(frames)), connection.address);
+    super(new Collector(connection, (frames) => this.#keepFrames(frames)), connection.address);
     // So that publications exclude both of them.
     this.number = connection.number;
     this.maxBytes = maxBytes;
   }
 
   /** @param {Buffer} frames */
-  #keep(frames) {
+  #keepFrames(frames) {
     this.#bytes += frames.length;
     if (this.#bytes > this.maxBytes) {
       this.isFull = true;

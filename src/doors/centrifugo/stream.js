@@ -3,7 +3,7 @@
 
 import { DoorError } from './errors.js';
 
-/** For backends. They ask again from the end of an answer. */
+/** The bound for backends. They ask again from the end of an answer. */
 const MAX_BYTES = 4 * 1024 * 1024;
 
 /** @import { HistoryPart, HistoryReader } from '../../recovery/history-reader.js' */

@@ -33,7 +33,7 @@ export class CentrifugoStreams {
   allow = 'GET, POST';
   maxBodyBytes = MAX_BODY_BYTES;
   allowsCredentials = true;
-  /** Of each stream. @type {Map<Connection, string>} */
+  /** The session of each stream. @type {Map<Connection, string>} */
   #sessions = new Map();
   /** Pending until other workers reach this one by its name. @type {Promise<unknown>|null} */
   #listening = null;
@@ -81,19 +81,19 @@ export class CentrifugoStreams {
   openStream(connection, request, credentials, first) {
     const { upstreams } = this.services;
     const { fleet } = this.services.api;
-    const session = upstreams.open((messages) => this.#receive(connection, messages));
+    const session = upstreams.open((messages) => this.#receiveMessages(connection, messages));
     this.#sessions.set(connection, session);
     const upstream = { session, node: fleet.name };
     this.connections.open(connection, request, credentials, this.formOf(request), upstream);
     // If the broker is unavailable, commands that arrive here still count.
-    this.#listening ??= fleet.listen().catch(() => {
+    this.#listening ??= fleet.listenForReplies().catch(() => {
       this.#listening = null;
     });
-    this.#listening.then(() => this.#receive(connection, first));
+    this.#listening.then(() => this.#receiveMessages(connection, first));
   }
 
   /** @param {Connection} connection @param {Buffer} messages */
-  #receive(connection, messages) {
+  #receiveMessages(connection, messages) {
     connection.markAlive();
     if (!connection.isOpen) return;
     try {

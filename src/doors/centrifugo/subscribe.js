@@ -75,7 +75,7 @@ export class Subscriptions {
 
   /** @param {Connection} connection @param {Client} client @param {string} channel */
   leave(connection, client, channel) {
-    this.#forget(client, channel);
+    this.#forgetChannel(client, channel);
     this.services.operations.joins.unsubscribe(connection, roomOf(channel));
   }
 
@@ -86,7 +86,7 @@ export class Subscriptions {
    */
   end(connection, client, channel, unsubscribe) {
     const isIn = this.isIn(connection, channel);
-    this.#forget(client, channel);
+    this.#forgetChannel(client, channel);
     this.services.operations.joins.end(connection, roomOf(channel));
     // The backend may have ended it before.
     if (isIn) client.send(connection, { push: { channel, unsubscribe } });
@@ -103,7 +103,7 @@ export class Subscriptions {
     if (client === undefined || channel === null) return;
     const by = client.subscriptionTo(channel)?.by;
     const isOwn = by === 'right' || by === 'token';
-    this.#forget(client, channel);
+    this.#forgetChannel(client, channel);
     if (reason === 'resync' && !isOwn) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
   }
 
@@ -164,13 +164,13 @@ export class Subscriptions {
    * @param {Source} by
    */
   keep(connection, client, channel, endS, by) {
-    this.#forget(client, channel);
+    this.#forgetChannel(client, channel);
     const expiry = endS > 0 ? this.expiries.add(endS + GRACE_S, connection, channel) : null;
     client.subscribed(channel, subscriptionOf(by, expiry));
   }
 
   /** @param {Client} client @param {string} channel */
-  #forget(client, channel) {
+  #forgetChannel(client, channel) {
     this.expiries.remove(client.subscriptionTo(channel)?.expiry ?? null);
     client.unsubscribed(channel);
   }

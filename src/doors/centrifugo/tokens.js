@@ -43,7 +43,7 @@ const CAPABILITIES = new Map([
 
 /** A subscription by the server. @typedef {{data: Buffer|null}} ServerSubscription */
 
-/** Of a connection token. */
+/** The identity of a connection token. */
 export class ChannelIdentity extends Identity {
   /**
    * @param {ConstructorParameters<typeof Identity>[0]} parts @param {object} own
@@ -59,7 +59,7 @@ export class ChannelIdentity extends Identity {
   }
 }
 
-/** Of a subscription token: its user may be '' as well. */
+/** The identity of a subscription token: its user may be '' as well. */
 export class SubscriptionIdentity extends Identity {
   /**
    * @param {ConstructorParameters<typeof Identity>[0]} parts @param {object} own

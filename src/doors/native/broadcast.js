@@ -38,7 +38,7 @@ export class BroadcastCommand {
     /** Broadcasts without a result yet, by tag. @type {Map<number, PendingBroadcast>} */
     this.pending = new Map();
     this.nextTag = 1;
-    hub.outbox.listen((room, publications) => {
+    hub.outbox.listenForFlushes((room, publications) => {
       if (room === hub.everyone && this.pending.size > 0) this.#delivered(publications);
     });
   }

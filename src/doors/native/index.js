@@ -107,7 +107,7 @@ function createHandlers({ operations, ...parts }) {
   const histories = new HistoryCommand({ historyReader, replies, reads });
   const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, replies, reads });
   // Bound methods, because arrow functions would add a nameless frame to each command's stack.
-  /** By type. @type {Map<string, Handler>} */
+  /** Handlers by type. @type {Map<string, Handler>} */
   const handlers = new Map([
     ['hello', session.hello.bind(session)],
     ['join', joins.join.bind(joins)],

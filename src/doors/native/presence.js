@@ -4,7 +4,7 @@ import { isUser } from '../../protocol/decode.js';
 import { encodeMembers, presencePrefix, presenceSuffix } from '../../protocol/encode.js';
 import { isLimit } from './history.js';
 
-/** Of a `presence` reply. If a room has more users, the client asks for the next page. */
+/** The size of a `presence` reply. If a room has more users, the client asks for the next page. */
 const MAX_REPLY_BYTES = 256 * 1024;
 const BAD_PAGE = 'limit is a whole number from 1, and after is a user.';
 const NOTHING = Buffer.alloc(0);

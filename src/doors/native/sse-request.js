@@ -20,7 +20,7 @@ import { headText } from '../../transport/stream.js';
 
 /** Rooms of a stream, with those that its token joins. An id lists a position for each. */
 export const MAX_STREAM_ROOMS = 8;
-/** In an id: the stream is not a member of this room yet. */
+/** Stands in an id: the stream is not a member of this room yet. */
 export const NO_POSITION = '-';
 const MAX_ID_LENGTH = 512;
 

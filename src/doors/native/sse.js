@@ -353,7 +353,7 @@ export class EventStreams extends StreamKind {
   remove({ connection, hasBegun }) {
     if (hasBegun) this.counters.eventStreams--;
     this.identities.leave(connection);
-    this.heartbeat.remove(connection);
+    this.heartbeat.unwatchConnection(connection);
   }
 }
 

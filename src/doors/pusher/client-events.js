@@ -27,7 +27,7 @@ export const OVER_QUOTA = 'The rate limit for sending client events exceeded the
  */
 
 export class ClientEvents {
-  /** By app. @type {Map<App, Rate>} */
+  /** Rates by app. @type {Map<App, Rate>} */
   #rates = new Map();
 
   /** @param {DoorServices} services */
@@ -40,14 +40,14 @@ export class ClientEvents {
     const { app } = client;
     const { event, channel } = message;
     if (!event.startsWith(PREFIX))
-      return this.#refuse(
+      return this.#answerError(
         connection,
         'UNKNOWN_TYPE',
         null,
         'Client event rejected - event name must start with client-',
       );
     if (!app.clientEvents)
-      return this.#refuse(
+      return this.#answerError(
         connection,
         'PERMISSION_DENIED',
         4301,
@@ -56,7 +56,7 @@ export class ClientEvents {
     const kind =
       isChannel(channel) && channel.length <= app.maxChannelLength ? kindOf(channel) : null;
     if (!isChannel(channel) || kind === null || !kind.isPrivate || kind.isEncrypted)
-      return this.#refuse(
+      return this.#answerError(
         connection,
         kind === null ? 'INVALID_ROOM' : 'PERMISSION_DENIED',
         null,
@@ -64,7 +64,7 @@ export class ClientEvents {
       );
     const room = this.services.hub.rooms.get(roomOf(app, channel));
     if (room === undefined || !room.has(connection))
-      return this.#refuse(
+      return this.#answerError(
         connection,
         'NOT_IN_ROOM',
         null,
@@ -72,14 +72,14 @@ export class ClientEvents {
       );
     const sent = readEvent(app, message);
     if (event.length > app.maxEventNameLength)
-      return this.#refuse(
+      return this.#answerError(
         connection,
         'MESSAGE_TOO_LARGE',
         4301,
         `The event name is longer than the allowed ${app.maxEventNameLength} characters.`,
       );
     if (!this.#admit(client))
-      return this.#refuse(
+      return this.#answerError(
         connection,
         'RATE_LIMIT_EXCEEDED',
         4301,
@@ -131,9 +131,9 @@ export class ClientEvents {
         },
         onRefused: (_connection, _id, refused) => {
           if (refused.code === 'DENIED')
-            this.#refuse(connection, 'PERMISSION_DENIED', null, 'Client event rejected');
+            this.#answerError(connection, 'PERMISSION_DENIED', null, 'Client event rejected');
           else if (refused.code === 'HOOK_FAILED')
-            this.#refuse(connection, 'UNAVAILABLE', null, refused.message);
+            this.#answerError(connection, 'UNAVAILABLE', null, refused.message);
           else operations.replies.refuse(connection, refused);
         },
       },
@@ -161,7 +161,7 @@ export class ClientEvents {
    * @param {Connection} connection @param {ErrorCode} code @param {number|null} pusherCode
    * @param {string} text
    */
-  #refuse(connection, code, pusherCode, text) {
+  #answerError(connection, code, pusherCode, text) {
     this.services.counters.errors[code]++;
     connection.send(errorText(pusherCode, text));
   }

@@ -105,7 +105,7 @@ export class Connections {
     const refused = credentials?.refusal ?? null;
     if (refused !== null && isOfAdmission(refused)) return this.refused.add(connection, refused);
     if (admitted.maxConnections > 0) this.#openInPlace(connection, admitted, credentials);
-    else this.#enter(connection, new Client(admitted), credentials);
+    else this.#enterHub(connection, new Client(admitted), credentials);
   }
 
   /**
@@ -125,7 +125,7 @@ export class Connections {
     this.quotas.admitted(app.id);
     if (!connection.isOpen) return places.release(key);
     try {
-      this.#enter(connection, new Client(app, true), credentials);
+      this.#enterHub(connection, new Client(app, true), credentials);
     } catch (error) {
       connection.fail(error);
     }
@@ -140,7 +140,7 @@ export class Connections {
   }
 
   /** @param {Connection} connection @param {Client} client @param {Credentials|null} credentials */
-  #enter(connection, client, credentials) {
+  #enterHub(connection, client, credentials) {
     const { operations, counters } = this.services;
     const { app } = client;
     this.#clients.set(connection, client);

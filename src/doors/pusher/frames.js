@@ -8,7 +8,7 @@
 // for the room. If the room may have native publishers, payloads are checked, except those of
 // client events.
 
-import { headerBytes, roomOf, writeHeader } from '../../protocol/frame.js';
+import { headerBytes, roomOfPrefix, writeHeader } from '../../protocol/frame.js';
 import {
   eventOf,
   isRosterChange,
@@ -213,7 +213,7 @@ export class PusherFrames {
   #headOf(prefix) {
     let head = this.#heads.get(prefix);
     if (head !== undefined) return head;
-    const room = roomOf(prefix);
+    const room = roomOfPrefix(prefix);
     const channel = channelOf(room);
     head =
       channel === null

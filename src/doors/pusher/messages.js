@@ -19,7 +19,7 @@ import { MAX_JSON_DEPTH } from '../../protocol/json-scan.js';
  * @property {unknown} data @property {string} dataSource `data` as it was written; '': absent
  */
 
-/** Of the protocol's own objects, which have up to four. Objects within them may have more. */
+/** The bound of the protocol's own objects, which have up to four. Objects within may have more. */
 const MAX_MEMBERS = 256;
 const QUOTE = 0x22;
 const COMMA = 0x2c;

@@ -11,7 +11,7 @@ const REPORT_MS = 10_000;
 const MAX_GAP_MS = 15_000;
 
 export class Quotas {
-  /** By app. @type {Map<string, {sinceMs: number, lastMs: number}>} */
+  /** Full apps. @type {Map<string, {sinceMs: number, lastMs: number}>} */
   #full = new Map();
 
   /** @param {Pick<import('../../config/settings.js').Config, 'pingIntervalMs'|'pongTimeoutMs'>} config */

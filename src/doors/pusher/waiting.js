@@ -10,9 +10,9 @@
 /** Longest wait of the first attempt. It doubles with each later one. */
 const FIRST_MS = 4000;
 const LONGEST_MS = 30_000;
-/** Of all connections of the worker. What is more is refused, and its connection closed later. */
+/** The bound of the worker. What is more is refused, and its connection closed later. */
 const MAX_WAITING = 20_000;
-/** Of one connection. */
+/** The bound of one connection. */
 const MAX_OF_CONNECTION = 128;
 /** Attempts in one sweep. */
 const MAX_PER_SWEEP = 500;
@@ -21,7 +21,7 @@ const MAX_PER_SWEEP = 500;
 /** @typedef {{dueMs: number, again: () => void}} Waiting */
 
 export class WaitingSubscriptions {
-  /** By connection and channel. @type {Map<Connection, Map<string, Waiting>>} */
+  /** Subscriptions by connection and channel. @type {Map<Connection, Map<string, Waiting>>} */
   #waiting = new Map();
   #size = 0;
 

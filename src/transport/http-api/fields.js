@@ -158,7 +158,7 @@ export function readFields(body, shape, { ignoresUnknown = false } = {}) {
   if (end < 0) throw notJson(jsonFault(body));
   const rest = skipSpace(body, end);
   if (rest !== body.length) throw notJson(unexpected(body, rest));
-  if (reading.fault !== null) throw faultOf(reading.fault, reading.unknown);
+  if (reading.fault !== null) throw fieldFaultOf(reading.fault, reading.unknown);
   return reading.fields;
 }
 
@@ -271,7 +271,7 @@ class Reading {
 }
 
 /** @param {NonNullable<Reading['fault']>} fault @param {Reading['unknown']} unknown */
-function faultOf({ field, rule }, unknown) {
+function fieldFaultOf({ field, rule }, unknown) {
   if (rule !== '' || unknown === null) return invalid(field, rule);
   const names = Object.keys(unknown.shape).map((name) => unknown.path + name);
   return new ApiFault('INVALID_FIELD', { field, message: unknownText('field', field, names) });

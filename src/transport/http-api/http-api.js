@@ -44,10 +44,10 @@ export class HttpApi extends RoutedApi {
 
   /** @param {IncomingMessage} request @param {boolean} hasBody @returns {Call|Answer} or refuses */
   begin(request, hasBody) {
-    const key = this.keys.find(request.headers.authorization);
+    const key = this.keys.findByHeader(request.headers.authorization);
     if (key === null) return this.refuseKey(request, unauthorized(request.headers));
     if (!key.isUsable) return this.refuseKey(request, disabled());
-    const refused = this.requests.admit(key);
+    const refused = this.requests.admitRequest(key);
     if (refused !== null) return this.refuse(refused);
     const call = new Call(this.meters, request, key);
     const unfit = hasRawBody(request) ? this.#takeRaw(call, request) : null;

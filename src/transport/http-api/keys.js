@@ -118,7 +118,7 @@ export class KeyRing {
   }
 
   /** @param {string|undefined} authorization the header @returns {Key|null} null: no valid key */
-  find(authorization) {
+  findByHeader(authorization) {
     const secret = BEARER.exec(authorization ?? '')?.[1];
     return secret === undefined ? null : this.findSecret(secret);
   }

@@ -39,7 +39,7 @@ export class Requests {
   }
 
   /** @param {Holder} holder of a new request @returns {Refused|null} */
-  admit(holder) {
+  admitRequest(holder) {
     if (this.phase.isDraining) return unavailable('draining', 'this server is draining');
     const retryAfterS = this.take(holder.bucket, 1, performance.now());
     if (retryAfterS > 0) {

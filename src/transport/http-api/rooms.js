@@ -81,7 +81,7 @@ export class RoomRoutes {
   /** `GET rooms/:room` @param {Call} call */
   room = async (call) => {
     call.readQuery([]);
-    const { name, room } = roomOf(call);
+    const { name, room } = roomOfCall(call);
     const { connections, users: present, position, isPartial } = await this.fleet.room(room);
     return {
       room: name,
@@ -95,7 +95,7 @@ export class RoomRoutes {
   /** `GET rooms/:room/history` @param {Call} call */
   history = async (call) => {
     const query = call.readQuery(['limit', 'since', 'before', 'sinceTime']);
-    const { name, room } = roomOf(call);
+    const { name, room } = roomOfCall(call);
     const since = readPosition('since', query.since);
     const before = readPosition('before', query.before);
     const sinceTimeMs = readTime('sinceTime', query.sinceTime);
@@ -118,7 +118,7 @@ export class RoomRoutes {
   /** `GET rooms/:room/state` @param {Call} call */
   state = async (call) => {
     const { limit, after = '0' } = call.readQuery(['key', 'limit', 'after'], ['key']);
-    const { name, room } = roomOf(call);
+    const { name, room } = roomOfCall(call);
     const keys = call.query.getAll('key');
     if (keys.length > MAX_KEYS || !keys.every(isStateKey))
       throw badValue('key', `up to ${MAX_KEYS} times ${A_STATE_KEY}`);
@@ -141,7 +141,7 @@ export class RoomRoutes {
   /** `DELETE rooms/:room/history` @param {Call} call */
   deleteHistory = async (call) => {
     call.readQuery([]);
-    const { room } = roomOf(call);
+    const { room } = roomOfCall(call);
     this.#requireHistory(call, room);
     await this.fleet.deleteHistory(room);
     return {};
@@ -150,7 +150,7 @@ export class RoomRoutes {
   /** `GET rooms/:room/presence` @param {Call} call */
   presence = async (call) => {
     const { limit, after } = call.readQuery(['limit', 'after']);
-    const { name, room } = roomOf(call);
+    const { name, room } = roomOfCall(call);
     if (after !== undefined && !isUser(after)) throw badValue('after', user.rule);
     const most = readLimit(limit) ?? MAX_LIMIT;
     if (!this.tracker.covers(room)) throw lacking('NO_PRESENCE', call);
@@ -210,7 +210,7 @@ function lacking(code, { params, key }) {
 }
 
 /** The room of the path, and the name that the request has for it. @param {Call} call */
-function roomOf({ params, key }) {
+function roomOfCall({ params, key }) {
   const { room: name } = params;
   if (!isRoom(name)) throw badValue('room', A_ROOM);
   key.requireRooms([name]);

@@ -43,7 +43,7 @@ export class RoutedApi {
    * @returns {Answer|null}
    */
   limit(holder, request, hasBody) {
-    const refused = this.requests.admit(holder) ?? this.requests.admitLength(request);
+    const refused = this.requests.admitRequest(holder) ?? this.requests.admitLength(request);
     if (refused !== null) return this.refuse(refused);
     if (!hasBody || request.headers['content-encoding'] === undefined) return null;
     const message = 'The body must not have a content encoding.';

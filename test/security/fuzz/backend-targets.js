@@ -110,7 +110,7 @@ export const redis = {
           const members = ['r.1', 'h.1', 'p.1'].map((room) => {
             const transport = new FakeTransport();
             const connection = new Connection(transport, '127.0.0.1');
-            hub.add(connection);
+            hub.addConnection(connection);
             commands.receive(connection, Buffer.from(`{"type":"join","room":"${room}"}`));
             return { room, transport, connection };
           });
@@ -122,7 +122,7 @@ export const redis = {
           const kinds = new Set(skipped.map(() => 'skipped'));
           for (const { transport, connection } of members) {
             for (const kind of kindsOfPushes(Buffer.concat(transport.writes))) kinds.add(kind);
-            hub.remove(connection);
+            hub.removeConnection(connection);
           }
           outcomes.push([...kinds].sort().join(' '));
         }

@@ -54,7 +54,7 @@ const frames = {
   share: 0.15,
   async start() {
     const { hub, commands, counters, isClean, close } = await worker();
-    const heartbeat = /** @type {any} */ ({ add() {}, remove() {} });
+    const heartbeat = /** @type {any} */ ({ watchConnection() {}, unwatchConnection() {} });
     const websockets = new WebSockets({
       config: config(),
       hub,
@@ -128,7 +128,7 @@ const commands = {
         const connections = inputs.map((input) => {
           const transport = new FakeTransport();
           const connection = new Connection(transport, '127.0.0.1');
-          hub.add(connection);
+          hub.addConnection(connection);
           if (isUtf8(input)) {
             compareWithJson(input);
             const bytes = Buffer.from(input);
@@ -150,7 +150,7 @@ const commands = {
           const kinds = new Set(messages.filter(({ id }) => id !== 'after').map(kindOfMessage));
           return [...kinds].sort().join(' ') || 'nothing';
         });
-        for (const { connection } of connections) hub.remove(connection);
+        for (const { connection } of connections) hub.removeConnection(connection);
         await turns();
         isClean();
         return outcomes;

@@ -23,7 +23,7 @@ const FIXED32 = 5;
 const MAX_REPEATS = 64;
 /** Nearly all names of channels are shorter, and need no Buffer of their own to be read. */
 const MAX_SHORT = 64;
-/** Of a map's entry. */
+/** The fields of a map's entry. */
 const KEY = 1;
 const VALUE = 2;
 /** Tags of the fields around a publication: Reply.push, Push.pub, and those of Publication. */
@@ -34,7 +34,7 @@ const INFO_TAG = (5 << 3) | BYTES;
 const OFFSET_TAG = (6 << 3) | VARINT;
 const TIME_TAG = (9 << 3) | VARINT;
 const CHANNEL_TAG = (2 << 3) | BYTES;
-/** Of SubscribeResult. */
+/** The tag of SubscribeResult's publications. */
 const PUBLICATIONS_TAG = (7 << 3) | BYTES;
 const TWO_32 = 2 ** 32;
 const NOTHING = Buffer.alloc(0);

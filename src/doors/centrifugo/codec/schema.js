@@ -96,7 +96,7 @@ const TABLE = {
 
 const SCALARS = new Set(['u32', 'u64', 'i32', 'i64', 'bool', 'string', 'bytes', 'given']);
 
-/** By name. @type {ReadonlyMap<string, Message>} */
+/** Messages by name. @type {ReadonlyMap<string, Message>} */
 const MESSAGES = new Map(Object.keys(TABLE).map((name) => [name, { fields: [], byNumber: [] }]));
 
 for (const [name, { fields, byNumber }] of MESSAGES)

@@ -106,7 +106,7 @@ class Batch {
 
   /** `POST batch` @param {Call} call */
   run = async (call) => {
-    const { commands = [], parallel = false } = this.#read(call.body);
+    const { commands = [], parallel = false } = this.#readBatch(call.body);
     call.charge(commands.length - 1);
     let bytes = 0;
     const reply = async (/** @type {Record<string, Slice>} */ one) => {
@@ -120,7 +120,7 @@ class Batch {
   };
 
   /** @param {Buffer} body @throws {ApiFault} there is no other answer than a status */
-  #read(body) {
+  #readBatch(body) {
     try {
       return readRequest(body, this.shape);
     } catch (error) {

@@ -5,7 +5,7 @@ import { badRequest } from './answers.js';
 
 /** @import { AppCall, RouteServices } from './app-call.js' */
 
-/** As the SDKs have it. */
+/** The SDKs have the same bound. */
 const MAX_USER_LENGTH = 200;
 
 export class UserRoutes {
