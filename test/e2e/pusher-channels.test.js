@@ -331,13 +331,14 @@ describe('client events', () => {
     assert.match((await refused('private-x', { event: 'e' })).message, /start with client-/);
     assert.equal((await refused('private-x', { event: `client-${'e'.repeat(194)}` })).code, 4301);
     assert.equal((await refused('private-x', { data: 'x'.repeat(10_241) })).code, 4301);
+    // One that is too large has counted, as everybody's messages do.
     for (let i = 0; i < 10; i++) client.send({ event: 'client-e', channel: 'private-x', data: i });
     const { data } = await client.event('pusher:error');
     assert.equal(data.code, 4301);
     const isPassed = (/** @type {import('../helpers/clients.js').Message} */ frame) =>
       frame.event === 'client-e' && frame.channel === 'private-x';
-    const passed = (await other.collect(isPassed, 5)).map(({ data }) => Number(data));
-    assert.deepEqual(passed.slice(0, 5), [0, 1, 2, 3, 4]);
+    const passed = (await other.collect(isPassed, 4)).map(({ data }) => Number(data));
+    assert.deepEqual(passed.slice(0, 4), [0, 1, 2, 3]);
     assert.ok(passed.length < 10);
     assert.equal(client.close, null);
     assertTypes(client, other);

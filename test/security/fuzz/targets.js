@@ -21,6 +21,7 @@ import {
 import { routesOf } from '../../../src/doors/centrifugo/http/routes.js';
 import { Connection } from '../../../src/hub/connection.js';
 import { createCounters } from '../../../src/observability/counters.js';
+import { MessageRules } from '../../../src/operations/message.js';
 import { decode } from '../../../src/protocol/decode.js';
 import { ApiFault } from '../../../src/transport/http-api/fault.js';
 import { HttpServer } from '../../../src/transport/http-server.js';
@@ -369,9 +370,15 @@ const centrifugoApi = {
   share: 0.1,
   start() {
     const none = async () => 0;
+    const settings = config(
+      '{"FANFARE_CENTRIFUGO":"on","JWT_SECRET":"0123456789abcdef0123456789abcdef"}',
+    );
     const services = /** @type {any} */ ({
-      config: config('{"FANFARE_CENTRIFUGO":"on","JWT_SECRET":"0123456789abcdef0123456789abcdef"}'),
-      publisher: { publish: async () => ({ epoch: 'e', offset: 1 }) },
+      config: settings,
+      publisher: {
+        publish: async () => ({ epoch: 'e', offset: 1 }),
+        rules: new MessageRules(settings, () => false),
+      },
       fleet: {
         ...{ disconnect: none, join: none, leave: none, renew: none, deleteHistory: none },
         rooms: async () => ({ rooms: [{ room: 'a__proto__', connections: 1 }], isPartial: false }),
