@@ -140,7 +140,7 @@ export class Publisher {
     // Broadcasts have a limit of their own.
     const members = room === EVERYONE ? 0 : (this.hub.rooms.get(room)?.members.length ?? 0);
     this.chargeMembers(connection, members, publication.length);
-    const { app, idempotencyKey } = message;
+    const { app } = message;
     this.counters.publications++;
     this.unanswered++;
     this.broker.publish(room, publication, options).then(
@@ -148,7 +148,7 @@ export class Publisher {
         this.unanswered--;
         if (app !== null) this.counters.apps.events[`${app.id},client`]++;
         if (this.recorder !== null)
-          record(this.recorder, room, publication, position, idempotencyKey);
+          record(this.recorder, room, publication, position, options?.idempotencyKey);
         listener.onPublished(connection, id, position);
       },
       (error) => {
@@ -221,7 +221,9 @@ function lasting({ code, message }) {
 
 /**
  * @param {Recorder} recorder @param {string} room @param {Buffer} publication
- * @param {Position|void} position @param {string|undefined} idempotencyKey
+ * @param {Position|void} position
+ * @param {string|undefined} idempotencyKey as the broker has it, with its owner: the record of the
+ *   key says whether the message has been recorded
  */
 function record(recorder, room, publication, position, idempotencyKey) {
   if (!recorder.coversMessages(room)) return;
