@@ -111,6 +111,20 @@ test('places granted after the worker has stopped waiting are given back', OPTIO
   assert.equal((await relay.counters()).addresses, 0);
 });
 
+test('a place that was never asked for does not count as asked', OPTIONS, async (t) => {
+  const relay = await startRelay(t);
+  const places = await openMachine(t, relay.path, { watchMs: 60_000 });
+  const { link } = places;
+  const asked = () =>
+    /** @type {{asked: number}} */ (/** @type {unknown} */ (link.onProbe())).asked;
+  await assert.rejects(places.acquire(ADDRESS, Number.NaN, false), RangeError);
+  assert.equal(asked(), 0);
+  // The relay does not read.
+  Object.defineProperty(link.socket, 'writableLength', { value: 2 ** 30 });
+  await assert.rejects(places.acquire(ADDRESS, 3, false), { code: 'UNAVAILABLE' });
+  assert.equal(asked(), 0);
+});
+
 test('the users of a dead worker leave as fast as the others read that', OPTIONS, async (t) => {
   const head = { join: Buffer.from('+'), leave: Buffer.from('-'), count: Buffer.from('#') };
   const presence = { maxMembers: 10, announcements: head };

@@ -2,6 +2,7 @@
 // (server-places.js), reports about those of all servers (fleet-places.js), and the name of its
 // session in Redis.
 
+import { BrokerError } from '../errors.js';
 import { Tally } from './tally.js';
 
 /** @import { FleetRules, Places } from '../places.js' */
@@ -61,18 +62,25 @@ export class WorkerPlaces {
    */
   async acquire(key, cap, force) {
     this.#asked.add(key, 1);
-    // Also while the relay is unavailable: it may answer before the handshake's deadline.
-    const { ok, value } = await this.link.ask(
-      { type: 'acquire', request: 0, key, cap, force },
-      ({ ok: isLate }) => {
-        this.#asked.add(key, -1);
-        // The caller has stopped waiting, so it does not know of the place.
-        if (isLate) this.#giveBack(key);
-      },
-    );
-    this.#asked.add(key, -1);
-    if (ok) this.#held.add(key, 1);
-    return { admitted: ok, connections: value };
+    try {
+      // Sent also while the relay is unavailable: it may answer before the handshake's deadline.
+      const { ok, value } = await this.link.ask(
+        { type: 'acquire', request: 0, key, cap, force },
+        ({ ok: isLate }) => {
+          this.#asked.add(key, -1);
+          // The caller has stopped waiting, so it does not know of the place.
+          if (isLate) this.#giveBack(key);
+        },
+      );
+      this.#asked.add(key, -1);
+      if (ok) this.#held.add(key, 1);
+      return { admitted: ok, connections: value };
+    } catch (error) {
+      // Any other request was never sent, so no answer will come.
+      const isSent = error instanceof BrokerError && error.code === 'OUTCOME_UNKNOWN';
+      if (!isSent) this.#asked.add(key, -1);
+      throw error;
+    }
   }
 
   /** @param {string} key that was acquired */
