@@ -207,7 +207,7 @@ export class WorkerMembership {
   join() {
     this.#isLive = true;
     this.#joinedMs = performance.now();
-    this.#tell('join', Number.NEGATIVE_INFINITY, { tag: this.wire.tag() });
+    this.#tell('join', this.#joinedMs, { tag: this.wire.tag() });
   }
 
   /** The fleet's channel is unavailable: messages would be lost. */

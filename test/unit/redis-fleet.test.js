@@ -329,6 +329,19 @@ test('rules that were lost on their way are told again with a heartbeat', (t) =>
   assert.equal(rules.of('h.1')?.size, 50);
 });
 
+test('a worker that is back from an outage tells its rules to those that joined meanwhile', (t) => {
+  const { join, pass, workers, adopted } = fleet(t);
+  const a = join('a', { history: 'h.*=50/60s' }).worker;
+  pass(1000);
+  a.setLive(false);
+  workers.delete('a');
+  join('b');
+  pass(10_000);
+  workers.set('a', a);
+  a.setLive(true);
+  assert.deepEqual(adopted, ['b history h.*']);
+});
+
 test('if a whole fleet joins at once, the rules are told once more', (t) => {
   const { join, pass, take } = fleet(t);
   for (let i = 0; i < 50; i++) join(`w${i}`, { history: 'h.*=50/60s' });
