@@ -50,25 +50,26 @@ export class MessageRules {
     this.hasState = hasState;
     this.maxValueBytes = stateMaxValueBytes;
     this.maxInlineBytes = maxInlineBytes;
-    const isInline = maxInlineBytes <= maxMessageBytes;
-    this.maxBytes = isInline ? maxInlineBytes : maxMessageBytes;
-    this.setting = isInline ? 'FANFARE_MAX_INLINE_BYTES' : 'FANFARE_MAX_MESSAGE_BYTES';
+    this.maxBytes = Math.min(maxInlineBytes, maxMessageBytes);
   }
 
   /**
    * @param {string} room
    * @param {Pick<Message, 'start'|'end'|'bytes'|'app'|'key'|'except'>} message
-   * @param {boolean} [hasBucket] do payloads above `maxInlineBytes` go into the bucket?
+   * @param {number} [maxBytes] of the payload; infinite: the bucket takes larger ones
    * @returns {Refusal|null} null: the room takes it
    */
-  refusalOf(room, message, hasBucket = false) {
+  refusalOf(room, message, maxBytes = this.maxBytes) {
     const { start, end, app, key, except } = message;
     const bytes = end - start;
     const counted = message.bytes ?? bytes;
-    if (app !== null && counted > app.maxEventBytes && app.maxEventBytes < this.maxBytes)
+    if (app !== null && counted > app.maxEventBytes && app.maxEventBytes < maxBytes)
       return tooLarge('The payload', counted, app.maxEventBytes, OF_APP);
-    if (bytes > this.maxBytes && !hasBucket)
-      return tooLarge('The payload', bytes, this.maxBytes, this.setting);
+    if (bytes > maxBytes) {
+      const isInline = maxBytes === this.maxInlineBytes;
+      const setting = isInline ? 'FANFARE_MAX_INLINE_BYTES' : 'FANFARE_MAX_MESSAGE_BYTES';
+      return tooLarge('The payload', bytes, maxBytes, setting);
+    }
     if (!this.hasState(room)) return key === undefined ? null : invalid('key', NO_STATE);
     if (!isStateKey(key)) return invalid('key', NO_KEY);
     if (except !== '') return invalid('except', NOT_FOR_ALL);

@@ -15,7 +15,7 @@ const away = async () => {
 };
 const services = /** @type {any} */ ({
   config: { maxMessageBytes: 1000, maxPayloadBytes: 1000 },
-  publisher: { rules: null },
+  publisher: { rules: {} },
   fleet: new Proxy({}, { get: () => away }),
   historyReader: { read: away },
   stateReader: { read: away },

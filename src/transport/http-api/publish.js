@@ -51,6 +51,10 @@ export class PublishRoutes {
     this.broker = broker;
     this.blobs = blobs;
     this.publishing = new Publishing(services);
+    const { maxBytes, maxInlineBytes } = this.rules;
+    this.maxBytes = blobs === null ? maxBytes : Number.POSITIVE_INFINITY;
+    // The bucket takes no broadcast: a claim belongs to a room (publication.js).
+    this.maxBroadcastBytes = blobs === null ? maxBytes : maxInlineBytes;
   }
 
   /** `POST publish` @param {Call} call */
@@ -143,8 +147,7 @@ export class PublishRoutes {
       ...{ source: call.body, start, end, sender: SENDER, except: '', key: undefined },
       ...{ idempotencyKey: key, owner: call.key.names.owner, app: null, kind: KIND.BROADCAST },
     };
-    // Without the bucket: a claim belongs to a room (publication.js).
-    const refused = this.rules.refusalOf(EVERYONE, message);
+    const refused = this.rules.refusalOf(EVERYONE, message, this.maxBroadcastBytes);
     if (refused !== null) throw messageFault(refused);
     charge(call, [slice], 1);
     const publication = encodeMessage(message);
@@ -175,7 +178,7 @@ export class PublishRoutes {
     const { key, payload: slice = NOTHING, except = '', upload: object } = fields;
     const room = names.roomOf(name);
     const message = { ...slice, app, key, except };
-    const refused = this.rules.refusalOf(room, message, this.blobs !== null);
+    const refused = this.rules.refusalOf(room, message, this.maxBytes);
     if (refused !== null) throw messageFault(refused, path);
     if (object !== undefined && this.rules.hasState(room))
       throw invalid(`${path}upload`, 'not in a room with state');
