@@ -408,6 +408,24 @@ test('workers of v0.2.0 and of this version take rules from each other', (t) => 
   assert.equal(take('census').filter(({ text }) => text.startsWith('#h')).length, 1);
 });
 
+test('of workers with the same rules, one tells them to workers of v0.2.0', (t) => {
+  const { join, pass, take, deliver } = fleet(t);
+  for (let i = 0; i < 20; i++) join(`w${i}`, { history: 'h.*=50/60s' });
+  pass(1000);
+  deliver('census', '=4 old');
+  const told = () => take('census').filter(({ text }) => text === '#h.*=50/60000ms').length;
+  told();
+  deliver('census', '#?');
+  pass(50, 1);
+  assert.equal(told(), 1);
+  for (let s = 0; s < 10; s += 2) {
+    deliver('census', '=4 old');
+    pass(2000);
+  }
+  const all = told();
+  assert.ok(all >= 3 && all <= 5, `${all} in 10 s`);
+});
+
 test('a malformed message of v0.2.0 is reported', (t) => {
   const { join, deliver, faults } = fleet(t);
   const a = join('a').worker;

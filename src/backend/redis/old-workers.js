@@ -14,6 +14,8 @@ const LEASE_MS = 6000;
 export const OLD_HEARTBEAT_MS = 2000;
 /** Between two answers: after an outage the whole fleet asks at once. */
 const MIN_RULES_INTERVAL_MS = 20;
+/** Random waits end at different times, so that one worker answers, and the others hear it. */
+const MAX_ANSWER_MS = 30;
 const MARK = ';';
 const MAX_RULES_BYTES = 32 * 1024;
 const MAX_BYTES = 512;
@@ -38,6 +40,7 @@ const SERVER_LEASE_MS = 5000;
 
 export class OldWorkers {
   #count = 0;
+  /** When any worker last told these rules. */
   #rulesToldMs = Number.NEGATIVE_INFINITY;
   /** @type {NodeJS.Timeout|null} */
   #answering = null;
@@ -110,11 +113,16 @@ export class OldWorkers {
   /** @param {string} text */
   #receiveRules(text) {
     if (text === QUESTION) {
-      const wait = this.#rulesToldMs + MIN_RULES_INTERVAL_MS - performance.now();
+      const earliest = this.#rulesToldMs + MIN_RULES_INTERVAL_MS - performance.now();
+      const wait = Math.max(earliest, Math.random() * MAX_ANSWER_MS);
       if (this.#count > 0) this.#answering ??= setTimeout(() => this.#tellRules(), wait).unref();
       return true;
     }
-    if (text === this.#rulesText()) return true;
+    if (text === this.#rulesText()) {
+      this.pause();
+      this.#rulesToldMs = performance.now();
+      return true;
+    }
     return this.rules.read({ history: text.slice(1).split(','), state: [], stateBytes: 0 });
   }
 
