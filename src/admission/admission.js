@@ -15,7 +15,7 @@ import { createAddressResolver, createPeerResolver } from './address.js';
 import { HandshakeRate } from './handshake-rate.js';
 import { createOriginCheck } from './origin.js';
 import { Rate } from './rate.js';
-import { Refused } from './refused.js';
+import { RefusedNames } from './refused.js';
 
 /** @typedef {typeof import('../observability/counters.js').REFUSALS[number]} Reason */
 /** @import { Credentials } from '../auth/credentials.js' */
@@ -77,7 +77,7 @@ export class Admission {
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {() => number} parts.now ms, monotonic
    * @param {Authenticator|null} [parts.authenticator] null: neither tokens nor hooks are configured
-   * @param {Refused} [parts.refused]
+   * @param {RefusedNames} [parts.refused]
    * @param {() => number} [parts.random] for the jitter of Retry-After
    */
   constructor({
@@ -87,7 +87,7 @@ export class Admission {
     counters,
     now,
     authenticator = null,
-    refused = new Refused(),
+    refused = new RefusedNames(),
     random = Math.random,
   }) {
     this.config = config;

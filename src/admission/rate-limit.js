@@ -6,7 +6,7 @@
 // messages have a bucket per connection.
 
 import { BYTES_PER_TOKEN, Rate } from './rate.js';
-import { Refused } from './refused.js';
+import { RefusedNames } from './refused.js';
 
 /** A message costs its tokens again for each started hundred of members in this worker. */
 export const MEMBERS_PER_TOKEN = 100;
@@ -105,10 +105,10 @@ export class RateLimiter {
 
   /**
    * @param {import('../config/settings.js').Config} config
-   * @param {import('../observability/counters.js').Counters} counters @param {Refused} [refused]
+   * @param {import('../observability/counters.js').Counters} counters @param {RefusedNames} [refused]
    * @param {(text: string) => void} [onObserved] a limit that only observes would have refused
    */
-  constructor(config, counters, refused = new Refused(), onObserved = () => {}) {
+  constructor(config, counters, refused = new RefusedNames(), onObserved = () => {}) {
     this.onObserved = onObserved;
     this.counters = counters;
     this.refused = refused;

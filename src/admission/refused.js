@@ -67,7 +67,7 @@ class TopNames {
   }
 }
 
-export class Refused {
+export class RefusedNames {
   #addresses = new TopNames();
   #users = new TopNames();
   #turnMs = 0;

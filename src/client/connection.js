@@ -68,14 +68,15 @@ import { TokenSource } from './token.js';
  */
 
 /**
- * What the client uses of a connection: a Connection, or a Tab that shares one (shared/tab.js).
- * @typedef {Pick<Connection, 'state'|'open'|'send'|'_sleep'|'_wake'|'close'>} Link
+ * What the client uses of a connection: a ClientConnection, or a Tab that shares one
+ * (shared/tab.js).
+ * @typedef {Pick<ClientConnection, 'state'|'open'|'send'|'_sleep'|'_wake'|'close'>} Link
  */
 
 /** @typedef {new (parts: ConnectionParts, listener: ConnectionListener) => Link} LinkClass */
 
 /** @implements {Link} */
-export class Connection {
+export class ClientConnection {
   /** @type {State} */
   state = 'idle';
   #parts;

@@ -1,12 +1,12 @@
 // fanfare.js: the client: one connection, its rooms, and the commands that wait for replies.
 
 import { checkClient, checkRoom, tooLargeText } from './advice.js';
-import { Connection } from './connection.js';
+import { ClientConnection } from './connection.js';
 import { Emitter } from './emitter.js';
 import { FanfareError } from './error.js';
 import { RETRY_MS } from './limits.js';
 import { Membership } from './membership.js';
-import { Publisher } from './outgoing.js';
+import { OutgoingMessages } from './outgoing.js';
 import { followPage } from './page.js';
 import { promised } from './promised.js';
 import { Room } from './room.js';
@@ -68,14 +68,14 @@ export class Fanfare extends Emitter {
    * @param {Options} [options]
    * @param {import('./connection.js').LinkClass} [Link] internal
    */
-  constructor(url, options = {}, Link = Connection) {
+  constructor(url, options = {}, Link = ClientConnection) {
     super();
     if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF)) checkClient(url, options);
     const { href } = new URL(url, /** @type {any} */ (globalThis).location?.href);
     // A WebSocket URL must not have a fragment.
     const [whole] = href.replace(/^http/, 'ws').split('#');
     this.#connection = new Link({ ...options, url: whole }, this);
-    this.#publisher = new Publisher(this, options);
+    this.#publisher = new OutgoingMessages(this, options);
   }
 
   /** @returns {State} */

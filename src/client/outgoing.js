@@ -23,7 +23,7 @@ import { promised } from './promised.js';
  * @property {(error: FanfareError|false|undefined, position?: Partial<Position>) => void} _settle
  */
 
-export class Publisher {
+export class OutgoingMessages {
   #client;
   #isQueueing;
   #maxPending;

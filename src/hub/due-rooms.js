@@ -1,9 +1,9 @@
 // due-rooms.js: rooms with a minimum time between flushes, the one due first in front. A binary
 // heap, so a turn costs only the rooms that are due, not the thousands that may wait.
 
-/** @import { Room } from './room.js' */
+/** @import { HubRoom } from './room.js' */
 
-/** @typedef {{room: Room, dueMs: number}} Due */
+/** @typedef {{room: HubRoom, dueMs: number}} Due */
 
 export class DueRooms {
   /** Each is due no later than those at `2 i + 1` and `2 i + 2`. @type {Due[]} */
@@ -18,7 +18,7 @@ export class DueRooms {
     return this.#heap.length === 0 ? Number.POSITIVE_INFINITY : this.#heap[0].dueMs;
   }
 
-  /** @param {Room} room @param {number} dueMs */
+  /** @param {HubRoom} room @param {number} dueMs */
   addDue(room, dueMs) {
     const heap = this.#heap;
     let i = heap.length;
@@ -31,7 +31,7 @@ export class DueRooms {
     heap[i] = { room, dueMs };
   }
 
-  /** Takes the first. @returns {Room|undefined} */
+  /** Takes the first. @returns {HubRoom|undefined} */
   takeFirst() {
     const heap = this.#heap;
     const [first] = heap;

@@ -152,7 +152,7 @@ export class Flight {
   }
 
   /**
-   * The connection continues for a stand-in (Room.replace).
+   * The connection continues for a stand-in (HubRoom.replace).
    * @param {Connection} standIn @param {Connection} connection
    * @param {number} place in the room's list. Members only move down there, so in the copy the
    *   stand-in is at this index or above

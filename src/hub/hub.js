@@ -7,7 +7,7 @@
 import { RareLog } from '../observability/rare-log.js';
 import { NO_BUCKET } from '../protocol/claim.js';
 import { isClaim, isPublication, isTransient, KIND, kindOf } from '../protocol/publication.js';
-import { Everyone, Room } from './room.js';
+import { Everyone, HubRoom } from './room.js';
 import { RoomDelivery } from './room-delivery.js';
 import { NO_PRESENCE } from './room-users.js';
 import { UserLists } from './user-lists.js';
@@ -88,7 +88,7 @@ export class Hub {
     /** The listener of each kind. @type {Map<number, NoticeListener>} */
     this.listeners = new Map();
     this.everyone = new Everyone(EVERYONE);
-    /** @type {Map<string, Room>} */
+    /** @type {Map<string, HubRoom>} */
     this.rooms = new Map([[EVERYONE, this.everyone]]);
     /** The current window, in which rooms count their publications. */
     this.window = 0;
@@ -127,7 +127,7 @@ export class Hub {
     connection.markClosed();
     this.everyone.delete(connection);
     for (const { name } of connection.listRooms())
-      this.leave(connection, /** @type {Room} */ (this.rooms.get(name)));
+      this.leave(connection, /** @type {HubRoom} */ (this.rooms.get(name)));
     this.slowConsumers.forget(connection);
     this.counters.closed++;
     this.#countRooms();
@@ -181,7 +181,7 @@ export class Hub {
 
   /**
    * Lets a member without a client watch a room. It never counts as a client.
-   * @param {Connection} watcher @param {Room} room
+   * @param {Connection} watcher @param {HubRoom} room
    * @param {Pick<RoomRequest, 'onJoined'|'onRefused'>} request
    */
   watch(watcher, room, request) {
@@ -189,7 +189,7 @@ export class Hub {
     this.join(watcher, room.name, { since: null, ...request });
   }
 
-  /** @param {Connection} watcher of the room @param {Room} room */
+  /** @param {Connection} watcher of the room @param {HubRoom} room */
   unwatch(watcher, room) {
     watcher.markClosed();
     room.countWatchers(-1);
@@ -198,14 +198,14 @@ export class Hub {
 
   /**
    * Joins a room with history again, from a position: no presence event, and the room stays open.
-   * @param {Connection} connection @param {Room} room @param {RoomRequest} request
+   * @param {Connection} connection @param {HubRoom} room @param {RoomRequest} request
    */
   rejoin(connection, room, request) {
     room.delete(connection);
     this.join(connection, room.name, request);
   }
 
-  /** @param {Connection} connection @param {Room} room one it is in */
+  /** @param {Connection} connection @param {HubRoom} room one it is in */
   leave(connection, room) {
     room.delete(connection);
     room.users?.leave(connection);
@@ -258,7 +258,7 @@ export class Hub {
     sync.unnumbered();
   }
 
-  /** @param {Room} room @param {Buffer} publication not for its members */
+  /** @param {HubRoom} room @param {Buffer} publication not for its members */
   #unsent({ name, members }, publication) {
     if (name === EVERYONE && NOTICES.has(kindOf(publication))) this.#notify(name, publication);
     else if (members.length > 0) this.#malformed(name);
@@ -289,7 +289,7 @@ export class Hub {
   openRoom(name) {
     const open = this.rooms.get(name);
     if (open !== undefined) return open;
-    const room = new Room(name, this.tracker.usersOf(name));
+    const room = new HubRoom(name, this.tracker.usersOf(name));
     this.rooms.set(name, room);
     this.counters.rooms++;
     if (this.scheduler.hasHistory(name)) {
@@ -311,7 +311,7 @@ export class Hub {
     return room;
   }
 
-  /** @param {Room} room one without members */
+  /** @param {HubRoom} room one without members */
   #closeRoom(room) {
     if (this.rooms.get(room.name) !== room) return;
     this.rooms.delete(room.name);

@@ -39,7 +39,7 @@ const MIN_CONFLATED_BYTES = 1024;
 
 /** @import { Connection } from './connection.js' */
 /** @import { Flight } from './flight.js' */
-/** @import { Room } from './room.js' */
+/** @import { HubRoom } from './room.js' */
 
 export class Outbox {
   /**
@@ -59,17 +59,17 @@ export class Outbox {
       reloadWindowMs,
     };
     this.fanout = fanout;
-    /** @type {(room: Room, publications: readonly Buffer[]) => void} */
+    /** @type {(room: HubRoom, publications: readonly Buffer[]) => void} */
     this.onFlushed = () => {};
-    /** @type {(room: Room, member: Connection) => void} */
+    /** @type {(room: HubRoom, member: Connection) => void} */
     this.onResynced = () => {};
     this.turn = turn;
     this.slot = turn.slot('flushes', this.run.bind(this));
-    /** Queued rooms with few members. @type {Room[]} */
+    /** Queued rooms with few members. @type {HubRoom[]} */
     this.short = [];
-    /** The other queued rooms, and those with a flush under way. @type {Room[]} */
+    /** The other queued rooms, and those with a flush under way. @type {HubRoom[]} */
     this.long = [];
-    /** Queued rooms that rest after a flush. @type {Room[]} */
+    /** Queued rooms that rest after a flush. @type {HubRoom[]} */
     this.resting = [];
     /** Queued rooms whose interval is not over. */
     this.due = new DueRooms();
@@ -87,7 +87,7 @@ export class Outbox {
     this.onResynced = onResynced;
   }
 
-  /** @param {Room} room @param {Buffer} publication */
+  /** @param {HubRoom} room @param {Buffer} publication */
   push(room, publication) {
     if (this.isFull(room)) {
       this.counters.overflowed++;
@@ -98,7 +98,7 @@ export class Outbox {
     if (room.isState && room.waitingBytes > conflateAt(room.distinctBytes)) this.#conflate(room);
   }
 
-  /** Would `push` drop a publication? @param {Room} room */
+  /** Would `push` drop a publication? @param {HubRoom} room */
   isFull(room) {
     return (
       room.waitingBytes > MAX_WAITING_BYTES ||
@@ -106,27 +106,27 @@ export class Outbox {
     );
   }
 
-  /** A mark is never dropped. @param {Room} room @param {Buffer} mark */
+  /** A mark is never dropped. @param {HubRoom} room @param {Buffer} mark */
   pushResync(room, mark) {
     this.#scheduleRoom(room, mark);
     room.enqueueResync(mark);
   }
 
-  /** @param {Room} room @param {Buffer} publication */
+  /** @param {HubRoom} room @param {Buffer} publication */
   #scheduleRoom(room, publication) {
     this.bytes += publication.length;
     this.counters.queueDepth++;
     if (!room.isQueued && this.#queue(room)) this.slot.wake();
   }
 
-  /** Drops the waiting messages of a room with state. @param {Room} room */
+  /** Drops the waiting messages of a room with state. @param {HubRoom} room */
   drop(room) {
     const { count, bytes } = room.dropWaiting();
     this.bytes -= bytes;
     this.counters.queueDepth -= count;
   }
 
-  /** @param {Room} room with something to write @returns {boolean} false: it rests */
+  /** @param {HubRoom} room with something to write @returns {boolean} false: it rests */
   #queue(room) {
     const isShort = room.flight === null && room.members.length <= SHORT_MEMBERS;
     if (isShort && room.everyMs === 0) this.short.push(room);
@@ -142,7 +142,7 @@ export class Outbox {
   /**
    * A flush to many members costs nearly the same with one publication as with ten. So a busy room
    * rests between flushes, which leaves the CPU to others, and the next flush has more to carry.
-   * @param {Room} room @param {number} now @returns {boolean} true: the slot wakes after the rest
+   * @param {HubRoom} room @param {number} now @returns {boolean} true: the slot wakes after the rest
    */
   #rests(room, now) {
     const isEnough = room.everyMs === 0 && room.waitingBytes >= ENOUGH_BYTES;
@@ -156,7 +156,7 @@ export class Outbox {
   #endRests(now) {
     const { due, resting } = this;
     if (due.size > 0) {
-      while (due.nextMs <= now) this.long.push(/** @type {Room} */ (due.takeFirst()));
+      while (due.nextMs <= now) this.long.push(/** @type {HubRoom} */ (due.takeFirst()));
       if (due.size > 0) this.slot.wakeAt(due.nextMs);
     }
     if (resting.length === 0) return;
@@ -179,7 +179,7 @@ export class Outbox {
     this.short = flushed === short.length ? [] : short.slice(flushed);
     while (long.length > 0 && (waited || now < endMs)) {
       waited = false;
-      now = this.#write(/** @type {Room} */ (long.shift()), now, now + PIECE_MS);
+      now = this.#write(/** @type {HubRoom} */ (long.shift()), now, now + PIECE_MS);
     }
     return this.short.length > 0 || long.length > 0;
   }
@@ -196,7 +196,7 @@ export class Outbox {
 
   /**
    * Writes to a room's members until the piece ends. If anything is left, the room is queued again.
-   * @param {Room} room @param {number} now @param {number} pieceEnd
+   * @param {HubRoom} room @param {number} now @param {number} pieceEnd
    * @returns {number} the time afterwards
    */
   #write(room, now, pieceEnd) {
@@ -278,7 +278,7 @@ export class Outbox {
     return ended;
   }
 
-  /** Ends a completed flight. @param {Room} room @param {Flight} flight @param {number} now */
+  /** Ends a completed flight. @param {HubRoom} room @param {Flight} flight @param {number} now */
   #land(room, flight, now) {
     const members = flight.members.length;
     this.bytes -= flight.bytes;
@@ -292,7 +292,7 @@ export class Outbox {
     room.sync?.lagging?.resume();
   }
 
-  /** Keeps the newest message of each key. @param {Room} room with state */
+  /** Keeps the newest message of each key. @param {HubRoom} room with state */
   #conflate(room) {
     const { count, bytes } = room.conflate();
     this.bytes -= bytes;
@@ -300,7 +300,7 @@ export class Outbox {
     this.counters.conflated += count;
   }
 
-  /** @param {Room} room @returns {Flight|null} null: its messages have been dropped */
+  /** @param {HubRoom} room @returns {Flight|null} null: its messages have been dropped */
   #depart(room) {
     if (!room.isState) return room.depart(this.limits);
     if (room.waiting.length === 0) return null;
@@ -312,7 +312,7 @@ export class Outbox {
 
   /**
    * May the frames wait for a member with unsent bytes? If not, it lags in a room with history.
-   * @param {Room} room @param {Flight} flight @param {Connection} member @param {number} bytes
+   * @param {HubRoom} room @param {Flight} flight @param {Connection} member @param {number} bytes
    */
   #mayWait({ sync }, flight, member, bytes) {
     const { slowConsumers } = this;
@@ -326,7 +326,7 @@ export class Outbox {
 
   /**
    * Writes publications without a position; lagging-members.js sends the others.
-   * @param {Room} room with history @param {Flight} flight @param {Connection} member
+   * @param {HubRoom} room with history @param {Flight} flight @param {Connection} member
    * @returns {number} bytes written
    */
   #passLagging({ sync }, flight, member) {

@@ -5,13 +5,13 @@ import { isClaim, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 import { reloadSpreadMs, resyncFrame, withOwnId } from './flight.js';
 
 /** @import { Delivery } from '../recovery/delivery.js' */
-/** @import { Room } from './room.js' */
+/** @import { HubRoom } from './room.js' */
 
 /** @implements {Delivery} */
 export class RoomDelivery {
   /**
    * @param {object} parts
-   * @param {Room} parts.room @param {import('./outbox.js').Outbox} parts.outbox
+   * @param {HubRoom} parts.room @param {import('./outbox.js').Outbox} parts.outbox
    * @param {import('../protocol/claim.js').References} parts.references
    * @param {import('../observability/counters.js').Counters} parts.counters
    */

@@ -13,7 +13,7 @@ import { publicationFlight, resyncFlight } from './flight.js';
 /** Stands for a position in `members`: the connection is joining, not yet a member. */
 const JOINING = -1;
 
-export class Room {
+export class HubRoom {
   /** @param {string} name @param {RoomUsers|null} [users] null: the room has no presence */
   constructor(name, users = null) {
     this.name = name;
@@ -292,7 +292,7 @@ function isMark(publication) {
 }
 
 /** All connections are in this room, so each has a field for its position here. */
-export class Everyone extends Room {
+export class Everyone extends HubRoom {
   /** @override @param {Connection} connection */
   has(connection) {
     return connection.isOpen;

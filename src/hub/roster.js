@@ -15,7 +15,7 @@
 import { asRosterChange, eventOf, isRosterChange, payloadText } from '../protocol/publication.js';
 
 /** @import { Hub } from './hub.js' */
-/** @import { Room } from './room.js' */
+/** @import { HubRoom } from './room.js' */
 /** @import { Follower } from './room-users.js' */
 
 /** @typedef {'join'|'leave'} Change */
@@ -35,7 +35,7 @@ export class Roster {
 
   /**
    * @param {object} parts @param {Pick<Hub, 'listUsers'|'counters'>} parts.hub
-   * @param {Room} parts.room
+   * @param {HubRoom} parts.room
    * @param {(text: string) => M|null} parts.decode reads a member; null: another form
    * @param {(event: Change, member: M) => void} parts.onChange the list has changed
    * @param {(event: Change, member: M) => void} parts.onCorrected members missed this change

@@ -16,7 +16,7 @@ const OTHER_NAME = 'presence.user is not the user of this connection: leave it o
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { RoomRequest } from '../hub/hub.js' */
-/** @import { Room } from '../hub/room.js' */
+/** @import { HubRoom } from '../hub/room.js' */
 /** @import { Since } from '../protocol/decode.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { Joined } from '../recovery/room-joins.js' */
@@ -214,7 +214,7 @@ export class Joins {
   /**
    * Takes a connection out of a room, and tells it why. A join under way is answered first. The
    * next read is free again, as the server has ended the membership.
-   * @param {Connection} connection @param {Room} room @param {'removed'|'permission'} reason
+   * @param {Connection} connection @param {HubRoom} room @param {'removed'|'permission'} reason
    */
   expel(connection, room, reason) {
     const { name } = room;
@@ -436,7 +436,7 @@ function canName(session, room) {
 /**
  * Does another join of the same room bring messages? The token may have joined it before the client
  * could send its position, or a later handle wants older messages.
- * @param {Connection} connection @param {Room} room @param {JoinOptions} join
+ * @param {Connection} connection @param {HubRoom} room @param {JoinOptions} join
  */
 function isReplay({ transport }, { sync }, { since, last = 0 }) {
   return transport.door.repeatsJoins && sync !== null && (since !== null || last > 0);

@@ -28,7 +28,7 @@ const GRACE_MS = 1000;
 export class OutageNotice {
   /**
    * @param {object} parts
-   * @param {{readonly connections: readonly Connection[], readonly rooms: ReadonlyMap<string, import('../hub/room.js').Room>}}
+   * @param {{readonly connections: readonly Connection[], readonly rooms: ReadonlyMap<string, import('../hub/room.js').HubRoom>}}
    *   parts.hub
    * @param {import('./scheduler.js').SyncScheduler} parts.scheduler
    * @param {import('../worker/turn.js').Turn} parts.turn @param {number} [parts.graceMs]

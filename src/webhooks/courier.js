@@ -16,7 +16,7 @@
 import { flushLog } from '../observability/log.js';
 import { createCourierMetrics } from '../observability/registry.js';
 import { AddressGuard } from './addresses.js';
-import { Delivery } from './delivery.js';
+import { WebhookDelivery } from './delivery.js';
 import { RemoteQueue } from './queue-channel.js';
 import { Requester } from './request.js';
 import { sendTest } from './test-event.js';
@@ -78,7 +78,7 @@ export async function runCourier(config, log, openEventQueue) {
       : await openEventQueue({ config });
   const requester = new Requester(new AddressGuard(webhooks));
   const names = webhooks.endpoints.map(({ name }) => name);
-  const delivery = new Delivery({
+  const delivery = new WebhookDelivery({
     queue,
     endpoints: webhooks.endpoints,
     requester,
@@ -117,7 +117,7 @@ export async function runCourier(config, log, openEventQueue) {
   else await stop();
 }
 
-/** @param {Delivery} delivery @returns {import('../observability/metrics.js').CourierSource} */
+/** @param {WebhookDelivery} delivery @returns {import('../observability/metrics.js').CourierSource} */
 export function sourceOf(delivery) {
   const { endpoints, partitions } = delivery;
   const all = [...endpoints.values()];
@@ -144,7 +144,7 @@ export function sourceOf(delivery) {
 }
 
 /**
- * @param {Delivery} delivery @param {ReturnType<typeof createCourierMetrics>} metrics
+ * @param {WebhookDelivery} delivery @param {ReturnType<typeof createCourierMetrics>} metrics
  * @returns {Status}
  */
 function statusOf({ endpoints, partitions }, metrics) {

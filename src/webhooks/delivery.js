@@ -19,7 +19,7 @@ const UNAPPROVED_MS = 500;
 /** @import { PendingEvent } from './pending-event.js' */
 /** @import { Sendable } from './message.js' */
 
-export class Delivery {
+export class WebhookDelivery {
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
   #isClosed = false;

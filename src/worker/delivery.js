@@ -45,10 +45,10 @@ export async function createDelivery(basics, relayPath) {
           requestSeconds: metrics.blobSeconds,
           log,
         });
-  return new Delivery(basics, { backend, blobs, historyRules });
+  return new WorkerDelivery(basics, { backend, blobs, historyRules });
 }
 
-export class Delivery {
+export class WorkerDelivery {
   /**
    * @param {Basics} basics @param {object} parts
    * @param {Awaited<ReturnType<typeof createBackend>>} parts.backend

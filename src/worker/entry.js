@@ -3,7 +3,7 @@
 
 import { Admission } from '../admission/admission.js';
 import { MEMBERS_PER_TOKEN, RateLimiter, tokensOfMembers } from '../admission/rate-limit.js';
-import { Refused } from '../admission/refused.js';
+import { RefusedNames } from '../admission/refused.js';
 import { AppPlaces } from '../auth/app-places.js';
 import { Sessions } from '../auth/sessions.js';
 import { UserPlaces } from '../auth/user-places.js';
@@ -14,12 +14,12 @@ import { Health } from './health.js';
 /** @import { CommandParts } from '../doors/native/index.js' */
 /** @import { OperationParts } from '../operations/index.js' */
 /** @import { Basics } from './basics.js' */
-/** @import { Delivery } from './delivery.js' */
+/** @import { WorkerDelivery } from './delivery.js' */
 /** @typedef {typeof import('./auth.js').WorkerAuth} WorkerAuth */
 
 /**
  * Loads the libraries of tokens, and the hooks: without its hooks a worker must let nobody in.
- * @param {Basics} basics @param {Delivery} delivery
+ * @param {Basics} basics @param {WorkerDelivery} delivery
  */
 export async function createEntry(basics, delivery) {
   const { tokens, hooks } = basics.config;
@@ -31,7 +31,7 @@ export async function createEntry(basics, delivery) {
 
 export class Entry {
   /**
-   * @param {Basics} basics @param {Delivery} delivery
+   * @param {Basics} basics @param {WorkerDelivery} delivery
    * @param {WorkerAuth|null} WorkerAuth null if no tokens are configured
    * @param {Awaited<ReturnType<typeof import('./hooks.js').prepareHooks>>|null} createHooks null if
    *   there are none
@@ -39,7 +39,7 @@ export class Entry {
   constructor(basics, { hub, backend }, WorkerAuth, createHooks) {
     const { config, counters, memoryBytes, metrics, log, turn, closeAll } = basics;
     const { addresses } = backend;
-    const refused = (this.refused = new Refused());
+    const refused = (this.refused = new RefusedNames());
     const onUserRefused = (/** @type {string} */ user) =>
       refused.countRefusal('connections', '', user);
     this.auth =

@@ -18,7 +18,7 @@ const MAX_WALKS = 1000;
 const STARTED_MS = 1000 * Math.floor(performance.timeOrigin / 1000);
 
 /** @import { Connection } from '../hub/connection.js' */
-/** @import { Room } from '../hub/room.js' */
+/** @import { HubRoom } from '../hub/room.js' */
 /** @import { Request, TopRoom, Verbs, WorkerInfo } from './fleet-wire.js' */
 
 /** The number of connections, and the first MAX_CONNECTIONS. @typedef {{count: number, first: Connection[]}} Found */
@@ -36,7 +36,7 @@ export class FleetMember {
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'extend'>|null}
    *   [parts.signedIn] with connections that signed in through another door
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
-   * @param {Pick<import('../admission/refused.js').Refused, 'mostRefused'|'forgotten'>} parts.refused
+   * @param {Pick<import('../admission/refused.js').RefusedNames, 'mostRefused'|'forgotten'>} parts.refused
    * @param {Pick<import('../admission/rate-limit.js').RateLimiter, 'refusedOf'>} parts.limiter
    * @param {import('./turn.js').Line<() => void>} parts.surveys walks over rooms and connections
    * @param {import('./close-all.js').CloseAll} parts.closeAll
@@ -314,7 +314,7 @@ export class FleetMember {
   }
 
   /**
-   * @param {(room: Room) => number} visit returns the cost of the visit
+   * @param {(room: HubRoom) => number} visit returns the cost of the visit
    * @returns {Promise<boolean>} false: too many walks wait
    */
   #walkRooms(visit) {

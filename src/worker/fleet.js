@@ -67,7 +67,7 @@ const DEFAULT_LISTED = 100;
  */
 
 /**
- * @param {import('./basics.js').Basics} basics @param {import('./delivery.js').Delivery} delivery
+ * @param {import('./basics.js').Basics} basics @param {import('./delivery.js').WorkerDelivery} delivery
  * @param {import('./entry.js').Entry} entry
  * @param {Pick<ConstructorParameters<typeof FleetMember>[0],
  *   'joins'|'upstreams'|'surveys'|'describe'>} parts

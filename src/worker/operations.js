@@ -8,7 +8,7 @@ import { FairQueue } from '../transport/fair-queue.js';
 /** @import { Basics } from './basics.js' */
 
 /**
- * @param {Basics} basics @param {import('./delivery.js').Delivery} delivery
+ * @param {Basics} basics @param {import('./delivery.js').WorkerDelivery} delivery
  * @param {import('./entry.js').Entry} entry
  */
 export function operationsOf({ config, log, counters, turn }, { hub, publisher }, entry) {
@@ -29,7 +29,7 @@ export function operationsOf({ config, log, counters, turn }, { hub, publisher }
 }
 
 /**
- * @param {Basics} basics @param {import('./delivery.js').Delivery} delivery
+ * @param {Basics} basics @param {import('./delivery.js').WorkerDelivery} delivery
  * @param {import('./entry.js').Entry} entry
  * @param {import('../operations/index.js').Operations} operations
  */

@@ -5,7 +5,7 @@ import { VERSION } from '../config/version.js';
 
 export class Readiness {
   /**
-   * @param {import('./basics.js').Basics} basics @param {import('./delivery.js').Delivery} delivery
+   * @param {import('./basics.js').Basics} basics @param {import('./delivery.js').WorkerDelivery} delivery
    * @param {import('./entry.js').Entry} entry
    */
   constructor({ config, phase, counters }, delivery, { health, admission }) {

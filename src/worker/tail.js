@@ -24,7 +24,7 @@ export class Tail extends Clientless {
   #lines = [];
   #bytes = 0;
   #left = 0;
-  /** @type {import('../hub/room.js').Room|undefined} */
+  /** @type {import('../hub/room.js').HubRoom|undefined} */
   #watched;
 
   /**

@@ -57,7 +57,7 @@ export class Worker {
 
   /**
    * @param {Place} place @param {Basics} basics
-   * @param {object} built @param {import('./delivery.js').Delivery} built.delivery
+   * @param {object} built @param {import('./delivery.js').WorkerDelivery} built.delivery
    * @param {import('./entry.js').Entry} built.entry
    * @param {typeof import('../transport/http-api/http-api.js').HttpApi|null} built.HttpApi null: no
    *   API keys

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { RateLimiter } from '../../src/admission/rate-limit.js';
-import { Refused } from '../../src/admission/refused.js';
+import { RefusedNames } from '../../src/admission/refused.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { Connection } from '../../src/hub/connection.js';
 import { EVERYONE } from '../../src/hub/hub.js';
@@ -56,7 +56,7 @@ class Member {
         joins: parts.operations.joins,
         sessions: null,
         scheduler: this.scheduler,
-        refused: new Refused(),
+        refused: new RefusedNames(),
         limiter: this.limiter,
         surveys: parts.turn.line('surveys', (act) => act()),
         closeAll: createCloseAll(parts.turn),
@@ -311,7 +311,7 @@ for (const [backend, ofBackend] of tests) {
   it('those who are refused most come first, over all workers', async (t) => {
     const [a, b] = await fleetOf(t, backend, 2);
     const ofMember = (/** @type {Member} */ { fleet }) =>
-      /** @type {Refused} */ (fleet.member.refused);
+      /** @type {RefusedNames} */ (fleet.member.refused);
     for (let i = 0; i < 3; i++) ofMember(a).countRefusal('messages', '192.0.2.1', 'alice');
     ofMember(b).countRefusal('connections', '192.0.2.1');
     for (let i = 0; i < 5; i++) ofMember(b).countRefusal('connections', '192.0.2.2');

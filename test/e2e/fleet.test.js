@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { Redis } from 'ioredis';
 import pino from 'pino';
 import { RateLimiter } from '../../src/admission/rate-limit.js';
-import { Refused } from '../../src/admission/refused.js';
+import { RefusedNames } from '../../src/admission/refused.js';
 import { createBackend } from '../../src/backend/index.js';
 import { loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
@@ -103,7 +103,7 @@ async function asker(t, env, folder, deadlineMs) {
     joins: operations.joins,
     sessions: null,
     scheduler,
-    refused: new Refused(),
+    refused: new RefusedNames(),
     limiter: new RateLimiter(config, counters),
     surveys: turn.line('surveys', (act) => act()),
     closeAll: createCloseAll(turn),

@@ -2,7 +2,7 @@
 // says, and a clock that the test turns.
 
 import pino from 'pino';
-import { Delivery } from '../../src/webhooks/delivery.js';
+import { WebhookDelivery } from '../../src/webhooks/delivery.js';
 import { MemoryQueue } from './memory-queue.js';
 
 export const OK = Object.freeze({ outcome: 'delivered', error: '', retryAfterMs: null });
@@ -71,7 +71,7 @@ export function courier(
       [name]: (/** @type {never[]} */ ...args) =>
         isDead ? new Promise(() => {}) : /** @type {Function} */ (method)(...args),
     });
-  const delivery = new Delivery({
+  const delivery = new WebhookDelivery({
     queue: connected,
     endpoints: [settings],
     requester: {

@@ -12,7 +12,7 @@ import { ANNOUNCEMENTS } from '../../src/protocol/publication.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
 import { WorkerAuth } from '../../src/worker/auth.js';
 import { createBasics } from '../../src/worker/basics.js';
-import { Delivery } from '../../src/worker/delivery.js';
+import { WorkerDelivery } from '../../src/worker/delivery.js';
 import { Entry } from '../../src/worker/entry.js';
 import { prepareHooks } from '../../src/worker/hooks.js';
 import { Phase } from '../../src/worker/phase.js';
@@ -50,7 +50,7 @@ export async function startWorker(t, env) {
     open: async () => {},
     close: () => memory.close(),
   });
-  const delivery = new Delivery(basics, { backend, blobs: null, historyRules });
+  const delivery = new WorkerDelivery(basics, { backend, blobs: null, historyRules });
   delivery.publisher.recorder = recorder;
   const createHooks = config.hooks === null ? null : await prepareHooks(config.hooks);
   const auth = config.tokens === null ? null : WorkerAuth;

@@ -8,7 +8,7 @@ import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
 import { protobufCodec } from '../../src/doors/centrifugo/codec/protobuf.js';
 import { DISCONNECTS } from '../../src/doors/centrifugo/codes.js';
 import { ConnectCommand } from '../../src/doors/centrifugo/connect.js';
-import { Connections } from '../../src/doors/centrifugo/connections.js';
+import { CentrifugoConnections } from '../../src/doors/centrifugo/connections.js';
 import { Expiries } from '../../src/doors/centrifugo/expiry.js';
 import { registerFormats } from '../../src/doors/centrifugo/frames.js';
 import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
@@ -17,7 +17,11 @@ import { PublishCommand } from '../../src/doors/centrifugo/publish.js';
 import { expiryOf, positionOf } from '../../src/doors/centrifugo/results.js';
 import { ClientRights } from '../../src/doors/centrifugo/rights.js';
 import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscriptions.js';
-import { resultOf, Subscriptions, sinceOf } from '../../src/doors/centrifugo/subscribe.js';
+import {
+  CentrifugoSubscriptions,
+  resultOf,
+  sinceOf,
+} from '../../src/doors/centrifugo/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { EVERYONE } from '../../src/hub/hub.js';
 import { Identities } from '../../src/operations/identities.js';
@@ -72,7 +76,7 @@ function buildConnections(env, options) {
     counters,
     operations: { ...operations, identities, admitMessage, charge },
   });
-  const connections = new Connections(services);
+  const connections = new CentrifugoConnections(services);
   const open = () => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
@@ -84,7 +88,7 @@ function buildConnections(env, options) {
     connections.open(connection, { headers: {}, url: '' }, null, FORM);
     return { connection, transport };
   };
-  const subscriptions = new Subscriptions(
+  const subscriptions = new CentrifugoSubscriptions(
     services,
     connections,
     new ClientRights(config),

@@ -40,7 +40,7 @@ test('every write to a field of another file is listed with its reason, and they
 
 const TYPES = `
 /** @typedef {import('./connection.js').Connection} Connection */
-/** @typedef {import('./room.js').Room} Room */
+/** @typedef {import('./room.js').HubRoom} HubRoom */
 /** @typedef {import('./slow-consumers.js').Lag} Lag */
 `;
 
@@ -62,11 +62,11 @@ const FAULTS = /** @type {const} */ ([
   ],
   [
     'an element of its array',
-    '/** @param {Room} r */ export const x = (r) => { r.members[0] = r.members[1]; };',
+    '/** @param {HubRoom} r */ export const x = (r) => { r.members[0] = r.members[1]; };',
   ],
   [
     'the length of its array',
-    '/** @param {Room} r */ export const x = (r) => { r.members.length = 0; };',
+    '/** @param {HubRoom} r */ export const x = (r) => { r.members.length = 0; };',
   ],
   [
     'one that may be null',
@@ -86,7 +86,7 @@ const FAULTS = /** @type {const} */ ([
   ],
   [
     'a change of its array',
-    '/** @param {Room} r */ export const x = (r) => { r.members.push(r.members[0]); };',
+    '/** @param {HubRoom} r */ export const x = (r) => { r.members.push(r.members[0]); };',
   ],
   [
     'a change of its map',

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { deferred } from '../../src/backend/deferred.js';
 import { loadConfig } from '../../src/config/config.js';
 import { readMessage } from '../../src/doors/pusher/messages.js';
-import { Subscriptions } from '../../src/doors/pusher/subscribe.js';
+import { PusherSubscriptions } from '../../src/doors/pusher/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { exceptOf, isPublication, payloadText, senderOf } from '../../src/protocol/publication.js';
 import { refusal } from '../../src/protocol/refusal.js';
@@ -255,7 +255,7 @@ test('subscriptions of Pusher clients that wait for hooks are all answered, up t
   const { connection, transport, calls, ...parts } = build({
     env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '2' },
   });
-  const subscriptions = new Subscriptions(
+  const subscriptions = new PusherSubscriptions(
     /** @type {any} */ (parts),
     /** @type {any} */ (null),
     () => {},

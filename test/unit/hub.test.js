@@ -122,7 +122,7 @@ test('after a flush a large room rests as long as that took, and a small one doe
       write(frames);
     };
   }
-  const room = /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get('big'));
+  const room = /** @type {import('../../src/hub/room.js').HubRoom} */ (hub.rooms.get('big'));
   const last = members[99].transport;
   hub.broadcast('big', publication(0));
   while (room.isQueued) await turn();
@@ -162,7 +162,7 @@ test('a rest has a bound, and ends when enough waits for a write', async () => {
       write(frames);
     };
   }
-  const room = /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get('big'));
+  const room = /** @type {import('../../src/hub/room.js').HubRoom} */ (hub.rooms.get('big'));
   hub.broadcast('big', publication(0));
   while (room.isQueued) await turn();
   assert.ok(room.restsUntilMs - now <= 10, 'the flush took 500 ms');
@@ -186,7 +186,7 @@ test('a connection that leaves or closes while a flush has yielded gets nothing 
       write(frames);
     };
   }
-  const room = /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get('big'));
+  const room = /** @type {import('../../src/hub/room.js').HubRoom} */ (hub.rooms.get('big'));
   hub.broadcast('big', publication('x'));
   await turn();
   assert.ok(room.flight, 'it has yielded');

@@ -8,7 +8,7 @@ import fc from 'fast-check';
 import { BrokerError } from '../../src/backend/errors.js';
 import { loadConfig } from '../../src/config/config.js';
 import { PusherFrames, subscribedText } from '../../src/doors/pusher/frames.js';
-import { Presence } from '../../src/doors/pusher/presence.js';
+import { PusherPresence } from '../../src/doors/pusher/presence.js';
 import { Connection } from '../../src/hub/connection.js';
 import { NATIVE_TEXTS } from '../../src/protocol/door-texts.js';
 import { encodeMember } from '../../src/protocol/encode.js';
@@ -160,7 +160,7 @@ class Worker {
     outbox.turn.clock = () => (this.#nowMs += 2); // each piece of a flush is over at its first look
     const services = { hub, tracker: hub.tracker, broker: this.#broker };
     const presenceLine = { push: (/** @type {() => void} */ item) => void this.line.push(item) };
-    this.channels = new Presence(/** @type {any} */ ({ ...services, presenceLine }));
+    this.channels = new PusherPresence(/** @type {any} */ ({ ...services, presenceLine }));
   }
 
   /** @param {string} user */

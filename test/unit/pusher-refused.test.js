@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PUSHER_CLOSES } from '../../src/doors/pusher/closes.js';
-import { isOfAdmission, Refused } from '../../src/doors/pusher/refused.js';
+import { isOfAdmission, RefusedConnections } from '../../src/doors/pusher/refused.js';
 import { REFUSALS } from '../../src/protocol/codes.js';
 import { refusal } from '../../src/protocol/refusal.js';
 
@@ -26,7 +26,7 @@ class Opened {
 function build(random) {
   const phase = { isDraining: false, isSettling: false };
   const broker = { state: /** @type {'up'|'down'} */ ('up') };
-  const refused = new Refused(
+  const refused = new RefusedConnections(
     {
       phase,
       broker,

@@ -3,10 +3,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Client } from '../../src/doors/pusher/client.js';
+import { PusherClient } from '../../src/doors/pusher/client.js';
 import { Quotas } from '../../src/doors/pusher/quotas.js';
 import { socketIdOf } from '../../src/doors/pusher/socket-id.js';
-import { Subscriptions } from '../../src/doors/pusher/subscribe.js';
+import { PusherSubscriptions } from '../../src/doors/pusher/subscribe.js';
 import { WaitingSubscriptions } from '../../src/doors/pusher/waiting.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { channelText } from '../../src/protocol/pusher-signature.js';
@@ -64,7 +64,7 @@ function build() {
     counters: createCounters(),
     operations: { joins },
   };
-  const subscriptions = new Subscriptions(
+  const subscriptions = new PusherSubscriptions(
     /** @type {any} */ (services),
     /** @type {any} */ ({
       left() {},
@@ -77,7 +77,7 @@ function build() {
     () => {},
     () => {},
   );
-  const client = new Client(APP);
+  const client = new PusherClient(APP);
   const sent = /** @type {string[]} */ ([]);
   const connection = /** @type {any} */ ({
     ...{ isOpen: true, id: 'AAAAAAAA1' },

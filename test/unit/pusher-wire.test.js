@@ -19,7 +19,7 @@ import {
   watchlistText,
 } from '../../src/doors/pusher/frames.js';
 import { fieldsOf, readMessage, readObject } from '../../src/doors/pusher/messages.js';
-import { Presence } from '../../src/doors/pusher/presence.js';
+import { PusherPresence } from '../../src/doors/pusher/presence.js';
 import { Watchlists } from '../../src/doors/pusher/watchlist.js';
 import { Connection } from '../../src/hub/connection.js';
 import { CLOSES } from '../../src/protocol/codes.js';
@@ -466,7 +466,7 @@ function openChannel(push) {
     ) => void joins.push(one),
     listUsers: async () => ({ attended: () => ({ count: 0, members: [] }), release() {} }),
   };
-  const channels = new Presence(/** @type {any} */ ({ hub, presenceLine: { push } }));
+  const channels = new PusherPresence(/** @type {any} */ ({ hub, presenceLine: { push } }));
   const member = '{"user":"ann"}';
   /** @type {string[]} */
   const answered = [];

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { RateLimiter } from '../../src/admission/rate-limit.js';
-import { MAX_NAMES, Refused } from '../../src/admission/refused.js';
+import { MAX_NAMES, RefusedNames } from '../../src/admission/refused.js';
 import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { TopRooms } from '../../src/worker/fleet-member.js';
 
 test('whoever is refused most stays, however many others come, and no count is too high', () => {
-  const refused = new Refused();
+  const refused = new RefusedNames();
   const times = { worst: 300, second: 200 };
   let others = 0;
   for (let i = 0; i < 5000; i++) {
@@ -26,7 +26,7 @@ test('whoever is refused most stays, however many others come, and no count is t
 });
 
 test('refusals are forgotten after two windows', () => {
-  const refused = new Refused();
+  const refused = new RefusedNames();
   refused.sweep(300_000);
   refused.countRefusal('messages', 'a', 'alice');
   refused.sweep(599_000);
@@ -46,7 +46,7 @@ test('a message that a limit refuses is counted for its address and its user', (
     FANFARE_CLIENT_BROADCAST: 'on',
   });
   assert.ok(config);
-  const refused = new Refused();
+  const refused = new RefusedNames();
   const limiter = new RateLimiter(config, createCounters(), refused);
   const connection = { rate: null };
   for (let i = 0; i < config.messagesBurst; i++)

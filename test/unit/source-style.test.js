@@ -9,7 +9,7 @@ import { figuresOf, sourcesOfSrc, styleOf } from '../source-style.js';
 const BOUNDS = Object.freeze({
   commentsWithoutSubject: 2.5,
   definitionsWithSharedName: 18.2,
-  classNamesExportedTwice: 11,
+  classNamesExportedTwice: 0,
   classesAbove20Fields: 4,
 });
 
@@ -81,4 +81,18 @@ async function read() {}
   assert.deepEqual([...of(5).names.shared.keys()].sort(), ['close', 'open', 'read', 'size']);
   assert.deepEqual([...of(2).classes], [['A', ['0.js', '1.js']]]);
   assert.deepEqual([...of(1).fields], [['0.js A', 3]]);
+});
+
+test('a class name is exported once, except by the builds of the client library', () => {
+  const exportedTwice = (/** @type {string} */ name, /** @type {string[]} */ ...paths) => {
+    const source = `export class ${name} {\n}\n`;
+    const style = styleOf(new Map(paths.map((path) => [path, source])));
+    return figuresOf(style).classNamesExportedTwice;
+  };
+  assert.equal(exportedTwice('Lobby', 'auth/lobby.js'), 0);
+  assert.equal(exportedTwice('Lobby', 'auth/lobby.js', 'hub/lobby.js'), 1);
+  assert.equal(exportedTwice('Emitter', 'client/a.js', 'client/b.js'), 1);
+  assert.equal(exportedTwice('Room', 'client/room.js', 'client/sse/room.js'), 0);
+  assert.equal(exportedTwice('Room', 'client/room.js', 'hub/room.js'), 1);
+  assert.equal(exportedTwice('Room', 'hub/room.js'), 1);
 });

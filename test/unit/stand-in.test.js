@@ -1,5 +1,5 @@
 // stand-in.test.js: a door joins a stand-in while it has not answered its client, and puts the
-// connection in its place afterwards (Room.replace).
+// connection in its place afterwards (HubRoom.replace).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -10,7 +10,7 @@ import { QUIET } from '../helpers/hub.js';
 import { build, payloads, publication } from '../helpers/hub-members.js';
 import { build as buildWithPresence } from '../helpers/recovery.js';
 
-/** @typedef {import('../../src/hub/room.js').Room} Room */
+/** @typedef {import('../../src/hub/room.js').HubRoom} Room */
 
 /** A member in the place of a connection: publications leave out both of them together. */
 class StandIn extends Connection {

@@ -272,7 +272,7 @@ test('a conflation while a room waits looks at no more than twice the messages t
   const { broker, publish, connect, hub } = build({ everyMs: 60_000 });
   connect().join();
   await settle();
-  const room = /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get(ROOM));
+  const room = /** @type {import('../../src/hub/room.js').HubRoom} */ (hub.rooms.get(ROOM));
   const { conflate } = room;
   let looks = 0;
   room.conflate = () => {
@@ -328,7 +328,7 @@ test('a member that catches up during a flush is an ordinary one at its end, wha
     await settle(60);
     clock.now += 10; // the rest after a flush is over
   }
-  const room = /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get(ROOM));
+  const room = /** @type {import('../../src/hub/room.js').HubRoom} */ (hub.rooms.get(ROOM));
   assert.deepEqual([counters.laggingMembers, room.flight], [1, null]);
   publish('other', 1);
   broker.deliver();

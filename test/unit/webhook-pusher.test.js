@@ -9,7 +9,7 @@ import pino from 'pino';
 import Pusher from 'pusher';
 import { Webhook } from 'standardwebhooks';
 import { loadConfig } from '../../src/config/config.js';
-import { Delivery } from '../../src/webhooks/delivery.js';
+import { WebhookDelivery } from '../../src/webhooks/delivery.js';
 import { formOf } from '../../src/webhooks/form.js';
 import { signedHeaders } from '../../src/webhooks/message.js';
 import { blocksOf } from '../helpers/doc-code.js';
@@ -83,7 +83,7 @@ function courier(t, { webhook = {}, answer = () => DELIVERED } = {}) {
   const { endpoints } = settingsOf(t, [webhook]);
   /** @type {{texts: string[], atMs: number}[]} */
   const requests = [];
-  const delivery = new Delivery({
+  const delivery = new WebhookDelivery({
     queue: queue.connect(),
     endpoints,
     requester: {

@@ -91,7 +91,7 @@ test('a room is occupied from its first client to its last one, whoever watches'
   const [a, b] = [connect(), connect()];
   hub.join(a, 'room', QUIET);
   hub.join(b, 'room', QUIET);
-  hub.leave(a, /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get('room')));
+  hub.leave(a, /** @type {import('../../src/hub/room.js').HubRoom} */ (hub.rooms.get('room')));
   assert.deepEqual(told, ['room 1']);
   hub.removeConnection(b);
   assert.deepEqual(told, ['room 1', 'room 0']);

@@ -3,7 +3,7 @@
 // Tabs share a connection if they use the same URL and `name`. A browser without Web Locks or
 // BroadcastChannel gets a connection for each tab.
 
-import { Connection } from '../connection.js';
+import { ClientConnection } from '../connection.js';
 import { Fanfare as Base } from '../fanfare.js';
 import { canShare, thisBrowser } from './browser.js';
 import { Tab } from './tab.js';
@@ -19,6 +19,6 @@ export * from '../index.js';
 export class Fanfare extends Base {
   /** @param {string} url `wss://chat.example`; it may be relative @param {Options} [options] */
   constructor(url, options = {}) {
-    super(url, { offline: 'queue', ...options }, canShare(thisBrowser()) ? Tab : Connection);
+    super(url, { offline: 'queue', ...options }, canShare(thisBrowser()) ? Tab : ClientConnection);
   }
 }

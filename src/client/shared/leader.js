@@ -6,7 +6,7 @@
 // Each tab holds a lock, which the leader gets when the tab ends. Leaders request it in shared
 // mode, because a frozen leader may hold it, too.
 
-import { Connection } from '../connection.js';
+import { ClientConnection } from '../connection.js';
 import { FanfareError } from '../error.js';
 import { RETRY_MS } from '../limits.js';
 import { ignoreAbort } from './browser.js';
@@ -70,7 +70,7 @@ export class Leader {
     this.#locks = locks;
     this.#channel = new Channel(name);
     this.#channel.addEventListener('message', ({ data }) => this.#receiveFromTab(data));
-    this.#connection = new Connection(parts, this);
+    this.#connection = new ClientConnection(parts, this);
     this.#post('lead');
   }
 

@@ -8,7 +8,7 @@
 
 /**
  * May throw a DoorError, which becomes the reply.
- * @typedef {(connection: Connection, client: Client, command: Command) => void} Handler
+ * @typedef {(connection: Connection, client: CentrifugoClient, command: Command) => void} Handler
  */
 
 /**
@@ -50,7 +50,7 @@ export function subscriptionOf(by, expiry) {
 }
 
 // A server has very many clients. Most have one subscription, which needs no Map.
-export class Client {
+export class CentrifugoClient {
   /** @type {State} */
   state = 'new';
   /** Pings without an answer. A client that was suspended answers several at once. */

@@ -12,8 +12,8 @@ import { connectionReader } from './tokens.js';
 /** @import { Credentials } from '../../auth/credentials.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Client, Handler } from './client.js' */
-/** @import { Connections } from './connections.js' */
+/** @import { CentrifugoClient, Handler } from './client.js' */
+/** @import { CentrifugoConnections } from './connections.js' */
 /** @import { Command } from './messages.js' */
 
 /** The door as hooks and limits see it. */
@@ -26,9 +26,9 @@ const PASSING = new Set(['TOKEN_EXPIRED', 'TOKEN_NOT_YET_VALID', 'UNAVAILABLE'])
 
 export class ConnectCommand {
   /**
-   * @param {DoorServices} services @param {Connections} connections
+   * @param {DoorServices} services @param {CentrifugoConnections} connections
    * @param {import('./server-subscriptions.js').ServerSubscriptions} serverSubscriptions
-   * @param {import('./subscribe.js').Subscriptions} subscriptions
+   * @param {import('./subscribe.js').CentrifugoSubscriptions} subscriptions
    */
   constructor(services, connections, serverSubscriptions, subscriptions) {
     this.subscriptions = subscriptions;
@@ -58,7 +58,7 @@ export class ConnectCommand {
     );
   };
 
-  /** Data for the hook. @param {Client} client @param {Command} command */
+  /** Data for the hook. @param {CentrifugoClient} client @param {Command} command */
   #dataOf({ codec }, { request: { data } }) {
     if (!this.services.operations.hookGate?.hooks.has('onConnect') || data === undefined)
       return undefined;
@@ -67,7 +67,7 @@ export class ConnectCommand {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {Command} command
+   * @param {Connection} connection @param {CentrifugoClient} client @param {Command} command
    * @param {Credentials|null} credentials
    */
   #conclude(connection, client, command, credentials) {
@@ -106,7 +106,7 @@ export class ConnectCommand {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {number} id
+   * @param {Connection} connection @param {CentrifugoClient} client @param {number} id
    * @param {Map<string, import('./messages.js').SubscribeResult>|null} subs null: none
    */
   #reply(connection, client, id, subs) {

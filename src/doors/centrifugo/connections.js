@@ -14,7 +14,7 @@ import { lastFault } from '../../protocol/json-scan.js';
 import { errorOf, toClose } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
 import { channelOf } from './channels.js';
-import { Client } from './client.js';
+import { CentrifugoClient } from './client.js';
 import { MAX_COMMANDS } from './codec/bounds.js';
 import {
   closeOf,
@@ -56,11 +56,11 @@ const KINDS = new Map(
  * @typedef {object} Listener
  * @property {import('../../hub/door.js').Door['entered']} enteredByBackend
  * @property {import('../../hub/door.js').Door['expelled']} expelled
- * @property {(client: import('./client.js').Client) => void} closed
+ * @property {(client: import('./client.js').CentrifugoClient) => void} closed
  */
 
-export class Connections {
-  /** @type {Map<Connection, Client>} */
+export class CentrifugoConnections {
+  /** @type {Map<Connection, CentrifugoClient>} */
   #clients = new Map();
   /** Before `connect` is accepted: deadlines, earliest first. @type {Map<Connection, number>} */
   #waiting = new Map();
@@ -84,7 +84,7 @@ export class Connections {
     this.#listener = listener;
   }
 
-  /** @param {Connection} connection @returns {Client|undefined} */
+  /** @param {Connection} connection @returns {CentrifugoClient|undefined} */
   clientOf(connection) {
     return this.#clients.get(connection);
   }
@@ -103,7 +103,7 @@ export class Connections {
       this.#timeOut(oldest);
     }
     connection.hold();
-    this.#clients.set(connection, new Client(form, { headers, url, address }, upstream));
+    this.#clients.set(connection, new CentrifugoClient(form, { headers, url, address }, upstream));
     this.#waiting.set(connection, performance.now() + CONNECT_TIMEOUT_MS);
   }
 
@@ -208,7 +208,7 @@ export class Connections {
    * Counts a message before it is decoded. The handshake has paid for 4 KB of the first message. No
    * reply can refuse that one, so a refusal closes the connection with a code after which clients
    * return.
-   * @param {Connection} connection @param {Client} client @param {number} bytes
+   * @param {Connection} connection @param {CentrifugoClient} client @param {number} bytes
    */
   #admitLong(connection, { state }, bytes) {
     if (state !== 'new') return this.#admitMessage(connection, bytes);
@@ -226,7 +226,7 @@ export class Connections {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {Command} command
+   * @param {Connection} connection @param {CentrifugoClient} client @param {Command} command
    * @param {boolean} isCounted its bytes have been counted
    */
   #receive(connection, client, command, isCounted) {
@@ -242,7 +242,7 @@ export class Connections {
   }
 
   /**
-   * @param {Client} client @param {Command} command
+   * @param {CentrifugoClient} client @param {Command} command
    * @returns {boolean} false: the client breaks the protocol
    */
   #isInOrder({ state, pings }, { method, id }) {
@@ -258,7 +258,7 @@ export class Connections {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {Command} command
+   * @param {Connection} connection @param {CentrifugoClient} client @param {Command} command
    * @param {boolean} isCounted
    */
   #admit(connection, client, { method, id, source }, isCounted) {
@@ -296,7 +296,7 @@ export class Connections {
     }
   };
 
-  /** @param {Connection} connection @param {Client} client @param {Command} command */
+  /** @param {Connection} connection @param {CentrifugoClient} client @param {Command} command */
   #handle(connection, client, command) {
     const handler = this.#handlers.get(command.method);
     try {

@@ -5,7 +5,7 @@ import { JoinedApis } from './apis.js';
 import { jsonCodec } from './codec/json.js';
 import { protobufCodec } from './codec/protobuf.js';
 import { ConnectCommand } from './connect.js';
-import { Connections } from './connections.js';
+import { CentrifugoConnections } from './connections.js';
 import { Emulation } from './emulation.js';
 import { Expiries } from './expiry.js';
 import { registerFormats } from './frames.js';
@@ -18,7 +18,7 @@ import { ClientRights } from './rights.js';
 import { RpcCommands } from './rpc.js';
 import { ServerSubscriptions } from './server-subscriptions.js';
 import { CentrifugoStreams } from './streams.js';
-import { Subscriptions } from './subscribe.js';
+import { CentrifugoSubscriptions } from './subscribe.js';
 
 /** @import { Door } from '../../hub/door.js' */
 /** @import { CreateDoor, DoorServices } from '../contract.js' */
@@ -77,10 +77,10 @@ export function createDoor(services) {
 
 /** @param {DoorServices} services */
 function createConnections(services) {
-  const connections = new Connections(services);
+  const connections = new CentrifugoConnections(services);
   const rights = new ClientRights(services.config);
   const expiries = new Expiries();
-  const subscriptions = new Subscriptions(services, connections, rights, expiries);
+  const subscriptions = new CentrifugoSubscriptions(services, connections, rights, expiries);
   const server = new ServerSubscriptions(services, connections, subscriptions);
   const { connect, readClaims } = new ConnectCommand(services, connections, server, subscriptions);
   const { publish } = new PublishCommand(services, connections, rights);
@@ -103,7 +103,7 @@ function createConnections(services) {
 }
 
 /**
- * @param {Connections} connections @param {Codec} codec @param {Framing} framing
+ * @param {CentrifugoConnections} connections @param {Codec} codec @param {Framing} framing
  * @param {{format: number, subprotocol: string}} form @returns {Door}
  */
 function webSocketDoor(connections, codec, framing, { format, subprotocol }) {

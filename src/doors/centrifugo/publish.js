@@ -10,7 +10,7 @@ import { DoorError } from './errors.js';
 /** @import { PublishListener } from '../../operations/publisher.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Handler } from './client.js' */
-/** @import { Connections } from './connections.js' */
+/** @import { CentrifugoConnections } from './connections.js' */
 /** @import { ClientRights } from './rights.js' */
 
 /** @implements {PublishListener} */
@@ -22,7 +22,7 @@ export class PublishCommand {
    */
   #replies = new Map();
 
-  /** @param {DoorServices} services @param {Connections} connections @param {ClientRights} rights */
+  /** @param {DoorServices} services @param {CentrifugoConnections} connections @param {ClientRights} rights */
   constructor(services, connections, rights) {
     this.services = services;
     this.connections = connections;

@@ -14,8 +14,8 @@ import { readStream } from './stream.js';
 
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Client, Handler } from './client.js' */
-/** @import { Connections } from './connections.js' */
+/** @import { CentrifugoClient, Handler } from './client.js' */
+/** @import { CentrifugoConnections } from './connections.js' */
 /** @import { Reply } from './messages.js' */
 /** @import { ClientRights } from './rights.js' */
 /** @import { Stream } from './stream.js' */
@@ -24,7 +24,7 @@ import { readStream } from './stream.js';
 const MAX_LIMIT = 300;
 
 export class ReadCommands {
-  /** @param {DoorServices} services @param {Connections} connections @param {ClientRights} rights */
+  /** @param {DoorServices} services @param {CentrifugoConnections} connections @param {ClientRights} rights */
   constructor(services, connections, rights) {
     this.services = services;
     this.connections = connections;
@@ -83,7 +83,7 @@ export class ReadCommands {
   ping = (connection, client, { id }) => client.send(connection, { id, ping: {} });
 
   /**
-   * @template T @param {Connection} connection @param {Client} client @param {number} id
+   * @template T @param {Connection} connection @param {CentrifugoClient} client @param {number} id
    * @param {object} asked @param {'history'|'presence'} asked.right
    * @param {string} asked.channel @param {string} asked.room
    * @param {boolean} asked.hasPart does the room have history, or presence?

@@ -15,15 +15,15 @@ import { whoOf } from './subscribe.js';
 /** @import { ReadClaims } from '../../auth/verifier.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Client, Handler } from './client.js' */
-/** @import { Connections } from './connections.js' */
-/** @import { Subscriptions } from './subscribe.js' */
+/** @import { CentrifugoClient, Handler } from './client.js' */
+/** @import { CentrifugoConnections } from './connections.js' */
+/** @import { CentrifugoSubscriptions } from './subscribe.js' */
 /** @import { ChannelIdentity } from './tokens.js' */
 
 export class RefreshCommands {
   /**
-   * @param {DoorServices} services @param {Connections} connections
-   * @param {Subscriptions} subscriptions
+   * @param {DoorServices} services @param {CentrifugoConnections} connections
+   * @param {CentrifugoSubscriptions} subscriptions
    * @param {import('./server-subscriptions.js').ServerSubscriptions} serverSubscriptions
    * @param {ReadClaims} readClaims of connection tokens
    */
@@ -58,7 +58,7 @@ export class RefreshCommands {
     });
   };
 
-  /** @param {Connection} connection @param {Client} client @param {ChannelIdentity} identity */
+  /** @param {Connection} connection @param {CentrifugoClient} client @param {ChannelIdentity} identity */
   #renew(connection, client, identity) {
     const shown = /** @type {Identity} */ (client.identity);
     client.identify(identity, client.lease);
@@ -84,7 +84,8 @@ export class RefreshCommands {
   };
 
   /**
-   * @param {Connection} connection @param {number} id @param {number} code of Subscriptions.check
+   * @param {Connection} connection @param {number} id
+   * @param {number} code of CentrifugoSubscriptions.check
    * @param {import('./codes.js').DoorClose} expired the close for a token that has expired
    * @param {string} [why] if clients are told
    */

@@ -12,7 +12,7 @@ import { isPrivate, roomPatternsOf, usersOf } from './channels.js';
 /** @import { RoomRight } from '../../auth/rights.js' */
 /** @import { Config } from '../../config/settings.js' */
 /** @import { Connection } from '../../hub/connection.js' */
-/** @import { Client } from './client.js' */
+/** @import { CentrifugoClient } from './client.js' */
 
 const NAMES = Object.freeze({
   subscribe: 'join',
@@ -33,7 +33,7 @@ export class ClientRights {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {RoomRight} right
+   * @param {Connection} connection @param {CentrifugoClient} client @param {RoomRight} right
    * @param {string} channel @param {string} room of the channel
    */
   has(connection, client, right, channel, room) {
@@ -50,7 +50,7 @@ export class ClientRights {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {RoomRight} right
+   * @param {Connection} connection @param {CentrifugoClient} client @param {RoomRight} right
    * @param {string} room
    */
   #hasInOpenChannel({ session }, { identity }, right, room) {

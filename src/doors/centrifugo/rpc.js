@@ -5,7 +5,7 @@ import { DISCONNECTS } from './codes.js';
 import { DoorError } from './errors.js';
 
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Client, Handler } from './client.js' */
+/** @import { CentrifugoClient, Handler } from './client.js' */
 /** @import { Request } from './messages.js' */
 
 export class RpcCommands {
@@ -44,7 +44,7 @@ export class RpcCommands {
     });
   };
 
-  /** @param {Client} client @param {Request} request @returns {unknown} @throws {DoorError} */
+  /** @param {CentrifugoClient} client @param {Request} request @returns {unknown} @throws {DoorError} */
   #dataOf({ codec }, { data }) {
     if (data === undefined || data.length === 0) return undefined;
     if (codec.isBinary && !isPayload(data)) throw new DoorError(107, 'data is not JSON');

@@ -21,16 +21,16 @@ import { resultOf, sinceOf, whoOf } from './subscribe.js';
 /** @import { Refusal } from '../../protocol/refusal.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Client } from './client.js' */
-/** @import { Connections } from './connections.js' */
+/** @import { CentrifugoClient } from './client.js' */
+/** @import { CentrifugoConnections } from './connections.js' */
 /** @import { Request, SubscribeResult } from './messages.js' */
-/** @import { Subscriptions } from './subscribe.js' */
+/** @import { CentrifugoSubscriptions } from './subscribe.js' */
 /** @import { ServerSubscription } from './tokens.js' */
 
 /**
  * The subscriptions of one connection, until all are answered.
  * @typedef {object} Round
- * @property {Connection} connection @property {Client} client
+ * @property {Connection} connection @property {CentrifugoClient} client
  * @property {Credentials|null} credentials from its token or hook
  * @property {number} id of its `connect`
  * @property {number} open rooms that have not answered
@@ -44,8 +44,8 @@ const NONE = new Map();
 
 export class ServerSubscriptions {
   /**
-   * @param {DoorServices} services @param {Connections} connections
-   * @param {Subscriptions} subscriptions
+   * @param {DoorServices} services @param {CentrifugoConnections} connections
+   * @param {CentrifugoSubscriptions} subscriptions
    */
   constructor(services, connections, subscriptions) {
     this.services = services;
@@ -54,7 +54,7 @@ export class ServerSubscriptions {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client
+   * @param {Connection} connection @param {CentrifugoClient} client
    * @param {{id: number, request: Request}} command connect
    * @param {Credentials|null} credentials from its token or hook
    * @param {(subs: Map<string, SubscribeResult>|null) => void} reply lets the connection into the
@@ -93,7 +93,7 @@ export class ServerSubscriptions {
 
   /**
    * Applies the new token of a connected client.
-   * @param {Connection} connection @param {Client} client
+   * @param {Connection} connection @param {CentrifugoClient} client
    */
   renew(connection, client) {
     const wanted = this.#wantedBy(client);
@@ -118,7 +118,7 @@ export class ServerSubscriptions {
 
   /**
    * Does a subscription remain that the new token does not name?
-   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {Connection} connection @param {CentrifugoClient} client @param {string} channel
    * @param {import('./client.js').Source} by
    */
   #remains(connection, client, channel, by) {
@@ -131,7 +131,7 @@ export class ServerSubscriptions {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {Connection} connection @param {CentrifugoClient} client @param {string} channel
    * @param {Buffer|null} data for the client
    */
   #enterChannel(connection, client, channel, data) {
@@ -154,7 +154,7 @@ export class ServerSubscriptions {
     });
   }
 
-  /** @param {Client} client @returns {ReadonlyMap<string, ServerSubscription>} by channel */
+  /** @param {CentrifugoClient} client @returns {ReadonlyMap<string, ServerSubscription>} by channel */
   #wantedBy({ identity, user }) {
     const named = tokenIdentity(identity)?.subscriptions ?? NONE;
     const personal = personalChannelOf(this.services.config.centrifugo?.personal ?? '', user);

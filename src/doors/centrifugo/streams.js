@@ -22,7 +22,7 @@ const PROTOBUF = 'application/octet-stream';
 /** @import { StreamDoor, StreamForm } from '../../hub/door.js' */
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Connections } from './connections.js' */
+/** @import { CentrifugoConnections } from './connections.js' */
 /** @import { Framing } from './framing.js' */
 /** @import { Codec } from './messages.js' */
 
@@ -38,7 +38,7 @@ export class CentrifugoStreams {
   /** Pending until other workers reach this one by its name. @type {Promise<unknown>|null} */
   #listening = null;
 
-  /** @param {DoorServices} services @param {Connections} connections */
+  /** @param {DoorServices} services @param {CentrifugoConnections} connections */
   constructor(services, connections) {
     this.services = services;
     this.connections = connections;

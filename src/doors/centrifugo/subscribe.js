@@ -22,8 +22,8 @@ import { GRACE_S, subscriptionReader } from './tokens.js';
 /** @import { Since } from '../../protocol/decode.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Client, Handler, Source } from './client.js' */
-/** @import { Connections } from './connections.js' */
+/** @import { CentrifugoClient, Handler, Source } from './client.js' */
+/** @import { CentrifugoConnections } from './connections.js' */
 /** @import { Request, SubscribeResult } from './messages.js' */
 /** @import { ClientRights } from './rights.js' */
 /** @import { SubscriptionIdentity } from './tokens.js' */
@@ -31,9 +31,9 @@ import { GRACE_S, subscriptionReader } from './tokens.js';
 /** Flag: the client wants an error if its position is lost, to load its state again. */
 const REJECT_UNRECOVERED = 2;
 
-export class Subscriptions {
+export class CentrifugoSubscriptions {
   /**
-   * @param {DoorServices} services @param {Connections} connections @param {ClientRights} rights
+   * @param {DoorServices} services @param {CentrifugoConnections} connections @param {ClientRights} rights
    * @param {import('./expiry.js').Expiries} expiries
    */
   constructor(services, connections, rights, expiries) {
@@ -73,7 +73,7 @@ export class Subscriptions {
     client.send(connection, { id, unsubscribe: {} });
   };
 
-  /** @param {Connection} connection @param {Client} client @param {string} channel */
+  /** @param {Connection} connection @param {CentrifugoClient} client @param {string} channel */
   leave(connection, client, channel) {
     this.#forgetChannel(client, channel);
     this.services.operations.joins.unsubscribe(connection, roomOf(channel));
@@ -81,7 +81,7 @@ export class Subscriptions {
 
   /**
    * Ends a subscription, and tells the client.
-   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {Connection} connection @param {CentrifugoClient} client @param {string} channel
    * @param {{code: number, reason: string}} unsubscribe
    */
   end(connection, client, channel, unsubscribe) {
@@ -114,7 +114,7 @@ export class Subscriptions {
 
   /**
    * Closes the connection if the subscription token is for another user or channel.
-   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {Connection} connection @param {CentrifugoClient} client @param {string} channel
    * @param {string} token
    * @param {(identity: SubscriptionIdentity|null, code: number, why?: string) => void} act as for
    *   `check`
@@ -150,7 +150,7 @@ export class Subscriptions {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {Connection} connection @param {CentrifugoClient} client @param {string} channel
    * @param {number} endS its new end; 0: with the connection
    */
   prolong(connection, client, channel, endS) {
@@ -159,7 +159,7 @@ export class Subscriptions {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {Connection} connection @param {CentrifugoClient} client @param {string} channel
    * @param {number} endS 0: with the connection
    * @param {Source} by
    */
@@ -169,7 +169,7 @@ export class Subscriptions {
     client.subscribed(channel, subscriptionOf(by, expiry));
   }
 
-  /** @param {Client} client @param {string} channel */
+  /** @param {CentrifugoClient} client @param {string} channel */
   #forgetChannel(client, channel) {
     this.expiries.remove(client.subscriptionTo(channel)?.expiry ?? null);
     client.unsubscribed(channel);
@@ -177,7 +177,7 @@ export class Subscriptions {
 
   /**
    * Ends a connection without a user, which has no session to end with its token.
-   * @param {Connection} connection @param {Client} client @param {number} endS 0: never
+   * @param {Connection} connection @param {CentrifugoClient} client @param {number} endS 0: never
    */
   limit(connection, client, endS) {
     this.expiries.remove(client.expiry);
@@ -185,14 +185,14 @@ export class Subscriptions {
     client.expireBy(isOwn ? this.expiries.add(endS + GRACE_S, connection, '') : null);
   }
 
-  /** @param {Client} client whose connection is closed */
+  /** @param {CentrifugoClient} client whose connection is closed */
   closed(client) {
     this.expiries.remove(client.expiry);
     for (const [, { expiry }] of client.listSubscriptions()) this.expiries.remove(expiry);
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {number} id
+   * @param {Connection} connection @param {CentrifugoClient} client @param {number} id
    * @param {Request} request @param {SubscriptionIdentity|null} granted by a token of its own
    */
   #enter(connection, client, id, request, granted) {
@@ -232,7 +232,7 @@ export class Subscriptions {
 
   /**
    * Called when the server has made a connection a member after its `connect`.
-   * @param {Connection} connection @param {Client} client @param {string} room
+   * @param {Connection} connection @param {CentrifugoClient} client @param {string} room
    * @param {'connection'|'backend'} by @param {SubscribeResult} subscribe for the client
    */
   enteredByServer(connection, client, room, by, subscribe) {
@@ -245,7 +245,7 @@ export class Subscriptions {
 
   /**
    * May recovery replay all publications, and not only recent ones?
-   * @param {Client} client @param {string} room
+   * @param {CentrifugoClient} client @param {string} room
    */
   mayReadAll({ identity }, room) {
     return (
@@ -258,7 +258,7 @@ export class Subscriptions {
 
 /**
  * What presence shows of a connection without a user: its own id, and its `client`.
- * @param {Connection} connection @param {Client} client
+ * @param {Connection} connection @param {CentrifugoClient} client
  * @returns {import('../../operations/joins.js').Who}
  */
 export function whoOf({ session, id }, { identity }) {
@@ -269,7 +269,7 @@ export function whoOf({ session, id }, { identity }) {
   return { info, member: Buffer.concat([member.subarray(0, member.length - 1), own]) };
 }
 
-/** @param {SubscriptionIdentity} identity @param {Client} client @param {string} channel */
+/** @param {SubscriptionIdentity} identity @param {CentrifugoClient} client @param {string} channel */
 function isFor({ user, channel: named }, client, channel) {
   return user === client.user && named === channel;
 }

@@ -17,7 +17,7 @@ export const OVER_QUOTA = 'The rate limit for sending client events exceeded the
 /** @import { ErrorCode } from '../../protocol/codes.js' */
 /** @import { App } from '../../config/pusher.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Client, Handler } from './client.js' */
+/** @import { PusherClient, Handler } from './client.js' */
 /** @import { Message } from './messages.js' */
 
 /**
@@ -90,7 +90,7 @@ export class ClientEvents {
     this.#publish(connection, client, room.name, sent, message.data, user);
   };
 
-  /** @param {Client} client */
+  /** @param {PusherClient} client */
   #admit(client) {
     const { app } = client;
     if (app.clientEventsPerSecond === 0) return true;
@@ -108,7 +108,7 @@ export class ClientEvents {
 
   /**
    * onPublish gets `{event, data}` and may change it.
-   * @param {Connection} connection @param {Client} client @param {string} room
+   * @param {Connection} connection @param {PusherClient} client @param {string} room
    * @param {ClientEvent} sent @param {unknown} data as the client sent it
    * @param {string|null} user of a presence channel
    */
@@ -196,7 +196,7 @@ function changedEvent({ event, isRaw }, payload) {
 /**
  * The sender that native clients see: the user. In native rooms, as of a shared app, the app's
  * prefix keeps it from looking like a native user.
- * @param {Connection} connection @param {Client} client
+ * @param {Connection} connection @param {PusherClient} client
  * @param {string|null} member of a presence channel
  */
 function senderOf(connection, { app, user: signedIn }, member) {

@@ -6,7 +6,7 @@
 
 /**
  * Handles one event's messages.
- * @typedef {(connection: Connection, client: Client, message: Message) => void} Handler
+ * @typedef {(connection: Connection, client: PusherClient, message: Message) => void} Handler
  */
 
 /**
@@ -19,7 +19,7 @@
 
 // A server has very many clients, most of them idle. So buckets are created at their first use,
 // and the client itself is the bucket that every client needs.
-export class Client {
+export class PusherClient {
   /** Bucket for CommandRate. A double, so that V8 updates it in place. */
   fullAt = -0.5;
   /** @type {SignedInUser|null} */

@@ -14,13 +14,13 @@ import { FORMAT } from '../../protocol/format.js';
 import { appPlaceKey } from '../../protocol/place-keys.js';
 import { errorOf, refusal } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
-import { Client } from './client.js';
+import { PusherClient } from './client.js';
 import { OVER_QUOTA } from './client-events.js';
 import { closeOf, noApp, overQuota, PUSHER_CLOSES, PusherClose } from './closes.js';
 import { errorText, establishedText, PONG_TEXT } from './frames.js';
 import { isReserved, readMessage } from './messages.js';
 import { Quotas } from './quotas.js';
-import { isOfAdmission, Refused } from './refused.js';
+import { isOfAdmission, RefusedConnections } from './refused.js';
 import { socketIdOf } from './socket-id.js';
 
 const MIN_VERSION = 4;
@@ -51,12 +51,12 @@ const CODES = new Map([
  * @typedef {object} Handlers
  * @property {ReadonlyMap<string, Handler>} commands by event
  * @property {Handler} clientEvent all other events
- * @property {(connection: Connection, client: Client) => (() => void)} closing called before a
+ * @property {(connection: Connection, client: PusherClient) => (() => void)} closing called before a
  *   connection leaves its rooms; the returned function is called afterwards
  */
 
 /** @implements {Door} */
-export class Connections {
+export class PusherConnections {
   name = 'pusher';
   usesTokens = false;
   takesState = false;
@@ -67,7 +67,7 @@ export class Connections {
   subprotocol = '';
   mayDeflate = false;
   silentClose = PUSHER_CLOSES.NO_PONG;
-  /** @type {Map<Connection, Client>} */
+  /** @type {Map<Connection, PusherClient>} */
   #clients = new Map();
   /** Connections that must authorize, with their deadlines. @type {Map<Connection, number>} */
   #unauthorized = new Map();
@@ -78,7 +78,7 @@ export class Connections {
   constructor(services, handlers) {
     this.services = services;
     this.#handlers = handlers;
-    this.refused = new Refused(services);
+    this.refused = new RefusedConnections(services);
     this.quotas = new Quotas(services.config);
     this.pingRate = new Rate(PINGS_PER_MINUTE, MAX_PINGS);
     this.commandRate = new CommandRate(services);
@@ -105,7 +105,7 @@ export class Connections {
     const refused = credentials?.refusal ?? null;
     if (refused !== null && isOfAdmission(refused)) return this.refused.add(connection, refused);
     if (admitted.maxConnections > 0) this.#openInPlace(connection, admitted, credentials);
-    else this.#enterHub(connection, new Client(admitted), credentials);
+    else this.#enterHub(connection, new PusherClient(admitted), credentials);
   }
 
   /**
@@ -125,7 +125,7 @@ export class Connections {
     this.quotas.admitted(app.id);
     if (!connection.isOpen) return places.release(key);
     try {
-      this.#enterHub(connection, new Client(app, true), credentials);
+      this.#enterHub(connection, new PusherClient(app, true), credentials);
     } catch (error) {
       connection.fail(error);
     }
@@ -139,7 +139,7 @@ export class Connections {
     else if (connection.isOpen) this.refused.add(connection, refusal('APP_LIMIT'));
   }
 
-  /** @param {Connection} connection @param {Client} client @param {Credentials|null} credentials */
+  /** @param {Connection} connection @param {PusherClient} client @param {Credentials|null} credentials */
   #enterHub(connection, client, credentials) {
     const { operations, counters } = this.services;
     const { app } = client;
@@ -265,7 +265,7 @@ export class Connections {
 
   /**
    * Receives a ping or pong. Above their rate they count as messages.
-   * @param {Connection} connection @param {Client} client @param {string} event
+   * @param {Connection} connection @param {PusherClient} client @param {string} event
    */
   #receiveSign(connection, client, event) {
     const bucket = client.bucket('pings');

@@ -3,12 +3,12 @@
 import { FORMAT, registerFormat } from '../../protocol/format.js';
 import { frameEnd } from '../../protocol/frame.js';
 import { ClientEvents } from './client-events.js';
-import { Connections } from './connections.js';
+import { PusherConnections } from './connections.js';
 import { PusherFrames } from './frames.js';
 import { isApiPath, ownPath, PusherApi } from './http/api.js';
-import { Presence } from './presence.js';
+import { PusherPresence } from './presence.js';
 import { SignIn } from './signin.js';
-import { Subscriptions } from './subscribe.js';
+import { PusherSubscriptions } from './subscribe.js';
 import { Watchlists } from './watchlist.js';
 
 const NOTHING = Buffer.alloc(0);
@@ -22,7 +22,7 @@ export function createDoor(services) {
   const hasNatives = tokens !== null || apiKeys.some(({ app }) => app !== null);
   const api = new PusherApi(services.api);
   const { presenceLine } = services.operations.reads;
-  const presence = new Presence({ ...services, tracker: services.hub.tracker, presenceLine });
+  const presence = new PusherPresence({ ...services, tracker: services.hub.tracker, presenceLine });
   const frames = new PusherFrames(hasNatives);
   registerFormat(FORMAT.PUSHER, {
     encode: frames.encode.bind(frames),
@@ -49,17 +49,17 @@ export function createDoor(services) {
   };
 }
 
-/** @param {DoorServices} services @param {Presence} presence */
+/** @param {DoorServices} services @param {PusherPresence} presence */
 function createConnections(services, presence) {
   const authorized = (/** @type {import('../../hub/connection.js').Connection} */ connection) =>
     connections.authorized(connection);
   const unavailable = (/** @type {import('../../hub/connection.js').Connection} */ connection) =>
     connections.refused.addLacking(connection);
-  const subscriptions = new Subscriptions(services, presence, authorized, unavailable);
+  const subscriptions = new PusherSubscriptions(services, presence, authorized, unavailable);
   const watchlists = new Watchlists(presence, unavailable);
   const onSignedIn = (
     /** @type {import('../../hub/connection.js').Connection} */ connection,
-    /** @type {import('./client.js').Client} */ client,
+    /** @type {import('./client.js').PusherClient} */ client,
   ) => {
     authorized(connection);
     watchlists.begin(connection, client);
@@ -69,7 +69,7 @@ function createConnections(services, presence) {
   );
   const events = new ClientEvents(services);
   const { waiting } = subscriptions;
-  const connections = new Connections(services, {
+  const connections = new PusherConnections(services, {
     commands: new Map([
       ['pusher:subscribe', subscriptions.subscribe],
       ['pusher:unsubscribe', subscriptions.unsubscribe],

@@ -56,7 +56,7 @@ const MAX_READS_PER_SWEEP = 100;
  *   presenceLine: import('../../worker/turn.js').Line<() => void>}} PresenceParts
  */
 
-export class Presence {
+export class PusherPresence {
   /** Channels by room. @type {Map<string, PresenceChannel>} */
   #channels = new Map();
 

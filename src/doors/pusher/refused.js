@@ -34,7 +34,7 @@ const CODES = new Set(
 /** @import { Refusal } from '../../protocol/refusal.js' */
 /** @import { DoorServices } from '../contract.js' */
 
-export class Refused {
+export class RefusedConnections {
   /** @type {Map<Connection, {endMs: number, close: PusherClose}>} */
   #waiting = new Map();
   /**

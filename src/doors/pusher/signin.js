@@ -20,12 +20,12 @@ const NO_IDS = Object.freeze([]);
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { App } from '../../config/pusher.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Client, Handler, SignedInUser } from './client.js' */
+/** @import { PusherClient, Handler, SignedInUser } from './client.js' */
 
 export class SignIn {
   /**
    * @param {DoorServices} services
-   * @param {(connection: Connection, client: Client) => void} onSignedIn
+   * @param {(connection: Connection, client: PusherClient) => void} onSignedIn
    * @param {(connection: Connection) => void} onUnavailable
    * @param {(connection: Connection, refused: import('../../protocol/refusal.js').Refusal) => void} onRefused
    *   the user has no place now
@@ -61,7 +61,7 @@ export class SignIn {
   };
 
   /**
-   * @param {Connection} connection @param {Client} client @param {SignedInUser} user
+   * @param {Connection} connection @param {PusherClient} client @param {SignedInUser} user
    * @param {string} text of the reply
    */
   #enter(connection, client, user, text) {

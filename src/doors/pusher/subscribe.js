@@ -22,8 +22,8 @@ const CACHE_READ_BYTES = 40_960;
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Kind } from '../../protocol/pusher-channels.js' */
-/** @import { Client, Handler } from './client.js' */
-/** @import { Presence } from './presence.js' */
+/** @import { PusherClient, Handler } from './client.js' */
+/** @import { PusherPresence } from './presence.js' */
 
 /** Why a subscription is refused. @typedef {{type: string, status: number, error: string}} Refused */
 
@@ -49,9 +49,9 @@ const INVALID_MEMBER = authError('Invalid presence information');
 const TOO_MANY = limitReached(4100, 'Too many channels (FANFARE_MAX_ROOMS_PER_CONNECTION).');
 const UNAVAILABLE = { type: 'Unavailable', status: 503, error: 'The server is unavailable.' };
 
-export class Subscriptions {
+export class PusherSubscriptions {
   /**
-   * @param {DoorServices} services @param {Presence} presence
+   * @param {DoorServices} services @param {PusherPresence} presence
    * @param {(connection: Connection) => void} onAuthorized
    * @param {(connection: Connection) => void} onUnavailable
    */
@@ -104,7 +104,7 @@ export class Subscriptions {
     this.#enter(connection, client, wanted);
   };
 
-  /** @param {Connection} connection @param {Client} client @param {Wanted} wanted */
+  /** @param {Connection} connection @param {PusherClient} client @param {Wanted} wanted */
   #enter(connection, client, wanted) {
     const { channel, name, kind, member } = wanted;
     const last = kind.isCache ? 1 : 0;
@@ -137,7 +137,7 @@ export class Subscriptions {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {Wanted} wanted
+   * @param {Connection} connection @param {PusherClient} client @param {Wanted} wanted
    * @param {Refusal} refused
    */
   #refused(connection, client, wanted, refused) {
@@ -164,7 +164,7 @@ export class Subscriptions {
   /**
    * A presence channel has no place now. The application may show that; the client enters when a
    * member leaves.
-   * @param {Connection} connection @param {Client} client @param {Wanted} wanted
+   * @param {Connection} connection @param {PusherClient} client @param {Wanted} wanted
    */
   #full(connection, client, wanted) {
     const text = `The channel has the most members allowed (${client.app.maxPresenceMembers}).`;
@@ -175,7 +175,7 @@ export class Subscriptions {
 
   /**
    * Asks again later. What refused it passes.
-   * @param {Connection} connection @param {Client} client @param {Wanted} wanted
+   * @param {Connection} connection @param {PusherClient} client @param {Wanted} wanted
    */
   #postpone(connection, client, wanted) {
     const again = () => this.#enter(connection, client, wanted);
@@ -186,7 +186,7 @@ export class Subscriptions {
 
   /**
    * Subscribes to the user's own channel. A signed-in connection gets its events anyway.
-   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {Connection} connection @param {PusherClient} client @param {string} channel
    */
   #subscribeOwn(connection, client, channel) {
     if (client.user !== null && client.user.id === userOfChannel(channel))
@@ -244,7 +244,7 @@ export class Subscriptions {
 }
 
 /**
- * @param {Connection} connection @param {Client} client @param {string} channel
+ * @param {Connection} connection @param {PusherClient} client @param {string} channel
  * @param {unknown} auth @param {unknown} data as received
  * @returns {Refused|null} null: the signature is valid
  */
@@ -262,7 +262,7 @@ function verify({ id }, { app }, channel, auth, data) {
   }
 }
 
-/** @param {Client} client @param {unknown} data channel_data, verified @returns {Member|Refused} */
+/** @param {PusherClient} client @param {unknown} data channel_data, verified @returns {Member|Refused} */
 function memberOf({ app, user: signedIn }, data) {
   const text = String(data);
   if (text === '' && signedIn !== null)

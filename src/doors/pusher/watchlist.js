@@ -8,8 +8,8 @@ const MAX_WATCHED = 100;
 const TOO_MANY = 4302;
 
 /** @import { Connection } from '../../hub/connection.js' */
-/** @import { Client } from './client.js' */
-/** @import { Presence } from './presence.js' */
+/** @import { PusherClient } from './client.js' */
+/** @import { PusherPresence } from './presence.js' */
 /** @import { RoomListener } from './presence.js' */
 /** @typedef {readonly [room: string, listener: RoomListener]} Watched */
 
@@ -17,13 +17,13 @@ export class Watchlists {
   /** @type {Map<Connection, readonly Watched[]>} */
   #watched = new Map();
 
-  /** @param {Presence} presence @param {(connection: Connection) => void} onUnavailable */
+  /** @param {PusherPresence} presence @param {(connection: Connection) => void} onUnavailable */
   constructor(presence, onUnavailable) {
     this.presence = presence;
     this.onUnavailable = onUnavailable;
   }
 
-  /** @param {Connection} connection which has signed in @param {Client} client */
+  /** @param {Connection} connection which has signed in @param {PusherClient} client */
   begin(connection, { app, user }) {
     const users = [...new Set(user?.watchlist ?? [])];
     if (users.length === 0 || this.#watched.has(connection)) return;
