@@ -1,7 +1,7 @@
 // replies.js: error replies, and closes after too many errors.
 
 import { ERRORS } from '../protocol/codes.js';
-import { errorOf, refusal, sizeText, toClose } from '../protocol/refusal.js';
+import { errorOf, refusal, toClose } from '../protocol/refusal.js';
 import { refusalOfBroker } from './broker-refusal.js';
 import { FaultCounts } from './fault-counts.js';
 
@@ -89,14 +89,6 @@ export class Replies {
   invalidRoom(connection, id, room) {
     const text = room === undefined ? NO_ROOM : undefined;
     this.error(connection, 'INVALID_ROOM', id, text);
-  }
-
-  /**
-   * @param {Connection} connection @param {Id} id @param {string} what @param {number} bytes
-   * @param {number} max @param {string} setting
-   */
-  tooLarge(connection, id, what, bytes, max, setting) {
-    this.error(connection, 'MESSAGE_TOO_LARGE', id, sizeText(what, bytes, max, setting));
   }
 
   /**

@@ -46,7 +46,6 @@ const limitReached = (status, error) => ({ type: 'LimitReached', status, error }
 const UNAUTHORIZED = authError('The connection is unauthorized.');
 const NOT_PUBLIC = authError('The "publicRooms" of this app do not name this channel.');
 const INVALID_MEMBER = authError('Invalid presence information');
-const TOO_MANY = limitReached(4100, 'Too many channels (FANFARE_MAX_ROOMS_PER_CONNECTION).');
 const UNAVAILABLE = { type: 'Unavailable', status: 503, error: 'The server is unavailable.' };
 
 export class PusherSubscriptions {
@@ -146,7 +145,7 @@ export class PusherSubscriptions {
       case 'ALREADY_JOINED':
         return this.#repeated(connection, channel);
       case 'ROOM_LIMIT':
-        return this.#refuse(connection, channel, TOO_MANY);
+        return this.#refuse(connection, channel, limitReached(4100, refused.message));
       case 'DENIED':
       case 'PERMISSION_DENIED':
         return this.#refuse(connection, channel, authError(refused.message));
