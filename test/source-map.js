@@ -16,7 +16,7 @@ export const FOLDERS = Object.freeze({
     'transport/fast': 'fast paths on undocumented parts of Node and ws',
     admission: 'who may connect, by address, origin and load',
     auth: 'who a client is: tokens, revocations, rights',
-    hooks: "the operator's functions: onConnect, onJoin, onMessage …",
+    hooks: "the operator's functions: onConnect, onJoin, onPublish …",
     operations: 'what clients may do, for all doors',
     hub: 'rooms, members and the fan-out of a worker',
     recovery: 'streams of rooms with history or state: replay, gaps, lagging members',
