@@ -14,6 +14,10 @@ function build() {
   const waiting = [];
   /** The changes, as `room change user`. @type {string[]} */
   const said = [];
+  /** Sessions that the next heartbeat takes over. @type {string[]} */
+  const dead = [];
+  /** Sessions that have been cleared. @type {string[]} */
+  const cleared = [];
   const later = (/** @type {unknown} */ answer) =>
     new Promise((resolve) => void waiting.push(() => resolve(answer)));
   const redis = {
@@ -21,8 +25,8 @@ function build() {
     sadd: () => later(1),
     srem: async () => 1,
     srandmember: async () => [],
-    presenceHeartbeat: async () => ['mark', 0, [], []],
-    presenceCleared: async () => 1,
+    presenceHeartbeat: async () => ['mark', 0, dead.splice(0)],
+    presenceCleared: async (/** @type {string[]} */ ...args) => cleared.push(args[2]),
     presenceReadBuffer: async () => [0, []],
     presenceMembersBuffer: (/** @type {(string|number|Buffer)[]} */ ...args) => {
       const changes = args.slice(9);
@@ -57,7 +61,7 @@ function build() {
       await turn();
     }
   };
-  return { presence, said, answer };
+  return { presence, said, dead, cleared, counters, answer };
 }
 
 const member = Buffer.from('{}');
@@ -101,4 +105,16 @@ test('users who join and leave while Redis is busy are forgotten, and the others
   await answer();
   assert.deepEqual(said, [`${key('first')} leave ann`, `${key('second')} leave kim`]);
   assert.deepEqual([presence.changed.size, presence.rooms.size], [0, 0]);
+});
+
+test('a worker that closes clears its own session, and takes on no other', async () => {
+  const { presence, dead, cleared, counters, answer } = build();
+  presence.setUp(true);
+  presence.join('room', 'ann', member);
+  await answer();
+  const { name } = presence.session;
+  dead.push('other:1');
+  await presence.close();
+  assert.deepEqual(cleared, [name]);
+  assert.equal(counters.presenceReaped, 0);
 });

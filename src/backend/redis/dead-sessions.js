@@ -80,10 +80,9 @@ export class DeadSessions {
     this.#clear(session);
   }
 
-  /** The worker ends, and clears nothing else. @param {string[]} sessions of its own */
-  endOnly(sessions) {
+  /** The next heartbeat declares only these. @param {string[]} sessions of this worker */
+  reportOnly(sessions) {
     this.#reported = sessions.slice();
-    this.#clearing = sessions;
   }
 
   reported() {
@@ -127,7 +126,12 @@ export class DeadSessions {
     this.log.info({ name: session }, 'removed the users of a dead worker from presence');
   }
 
-  async clearAll() {
+  /**
+   * Clears these now. The worker ends, and leaves to others what its last heartbeat took over.
+   * @param {string[]} sessions of this worker
+   */
+  async clearOnly(sessions) {
+    this.#clearing = sessions;
     while (this.isClearing) await this.clearNext();
   }
 }

@@ -221,9 +221,10 @@ export class PresenceSession {
   /** Ends and clears this worker's sessions. If Redis is unavailable, others find them later. */
   async retire() {
     try {
-      this.dead.endOnly([this.name, ...this.past.map(({ name }) => name)]);
+      const sessions = [this.name, ...this.past.map(({ name }) => name)];
+      this.dead.reportOnly(sessions);
       await this.#heartbeat();
-      await this.dead.clearAll();
+      await this.dead.clearOnly(sessions);
       this.onName('');
     } catch {
       // Other workers find these sessions later.
