@@ -59,7 +59,7 @@ export class MessageRules {
    * @param {number} [maxBytes] of the payload; infinite: the bucket takes larger ones
    * @returns {Refusal|null} null: the room takes it
    */
-  refusalOf(room, message, maxBytes = this.maxBytes) {
+  refusalOf(room, message, maxBytes = this.#maxBytesOf(message)) {
     const { start, end, app, key, except } = message;
     const bytes = end - start;
     const counted = message.bytes ?? bytes;
@@ -76,6 +76,14 @@ export class MessageRules {
     if (bytes <= this.maxValueBytes) return null;
     const setting = 'FANFARE_STATE_MAX_VALUE_BYTES';
     return tooLarge('The payload of a key', bytes, this.maxValueBytes, setting);
+  }
+
+  /**
+   * The limit of an app is at most `maxMessageBytes`, but its door may count other bytes.
+   * @param {Pick<Message, 'app'>} message
+   */
+  #maxBytesOf({ app }) {
+    return app === null ? this.maxBytes : this.maxInlineBytes;
   }
 }
 

@@ -10,24 +10,28 @@ import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { MessageRules } from '../../src/operations/message.js';
 import { limit, start, until } from '../helpers/public-port.js';
+import { writeApps } from '../helpers/pusher.js';
 import { signedRequest } from '../helpers/pusher-api.js';
 
 const APP = { id: '1', key: 'key', secret: 'a-secret-of-some-length' };
+const ONE_APP = {
+  FANFARE_PUSHER_APP_ID: APP.id,
+  FANFARE_PUSHER_APP_KEY: APP.key,
+  FANFARE_PUSHER_APP_SECRET: APP.secret,
+};
 const EVENT = { name: 'n', channels: ['a', 'b', 'c'], data: 'd' };
 
 /**
  * A public port with the API.
  * @param {import('node:test').TestContext} t
  * @param {object} [parts]
- * @param {(room: string) => Promise<void>} [parts.publish] the broker
+ * @param {(room: string, publication: Buffer) => Promise<void>} [parts.publish] the broker
  * @param {Record<string, string>} [parts.env]
  * @param {object} [parts.fleet]
  */
 async function startApi(t, { publish = async () => {}, env = {}, fleet = {} } = {}) {
   const { config } = loadConfig({
-    FANFARE_PUSHER_APP_ID: APP.id,
-    FANFARE_PUSHER_APP_KEY: APP.key,
-    FANFARE_PUSHER_APP_SECRET: APP.secret,
+    ...(env.FANFARE_PUSHER_APPS === undefined ? ONE_APP : {}),
     ...env,
   });
   assert.ok(config);
@@ -90,6 +94,23 @@ test('the request fails if the broker refuses one of its channels', limit, async
   assert.equal(headers['retry-after'], '1');
   assert.deepEqual(rooms, ['~1:a', '~1:b', '~1:c'], 'all of them in one go');
   assert.equal(counters.messages, 3);
+});
+
+test('the data of an event is bounded by the app, however many quotes it has', limit, async (t) => {
+  /** @type {number[]} */
+  const bytes = [];
+  const apps = [{ ...APP, maxEventBytes: 102_400 }];
+  const env = { FANFARE_PUSHER_APPS: writeApps(t, /** @type {any} */ (apps)) };
+  const { send } = await startApi(t, {
+    env,
+    publish: async (_room, publication) => void bytes.push(publication.length),
+  });
+  const event = { name: 'n', channel: 'a', data: '"'.repeat(102_400) };
+  assert.equal((await send('/events', event)).status, 200);
+  assert.ok(bytes[0] > 204_800, 'the payload is larger than its data');
+  const larger = await send('/events', { ...event, data: 'x'.repeat(102_401) });
+  assert.equal(larger.status, 413);
+  assert.match(larger.error, /102,401 bytes, over the limit of 102,400 bytes \("maxEventBytes" of/);
 });
 
 test(
