@@ -124,7 +124,13 @@ function websocketsOf(compression) {
   return new WebSockets({
     config,
     hub,
-    door: createNativeDoor({ identities: { enter() {}, leave() {} }, receive() {} }),
+    door: createNativeDoor({
+      identities: {
+        enter: (/** @type {unknown} */ connection) => hub.addConnection(connection),
+        leave() {},
+      },
+      receive() {},
+    }),
     heartbeat: /** @type {any} */ ({ watchConnection() {}, unwatchConnection() {} }),
     counters: createCounters(),
     turn: new Turn(),
@@ -143,7 +149,7 @@ function answerOf(websockets, request) {
       done();
     },
   });
-  /** @type {any} */ (websockets.hub).add = (/** @type {any} */ { transport }) => {
+  /** @type {any} */ (websockets.hub).addConnection = (/** @type {any} */ { transport }) => {
     format = transport.format;
   };
   const socket = accepted(/** @type {any} */ (stream));
