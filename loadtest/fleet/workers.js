@@ -93,7 +93,7 @@ class SimulatedWorker {
     const broker = (this.broker = this.backend.broker);
     this.scheduler = new SyncScheduler({
       broker,
-      historyOf: (room) => historyRules.of(room),
+      historyOf: (room) => historyRules.ruleFor(room),
       counters,
       maxUnsentBytes: config.maxUnsentBytes,
       turn: new Turn(),

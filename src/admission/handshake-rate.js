@@ -30,7 +30,7 @@ export class HandshakeRate {
     const { rate } = this;
     const addresses = this.#addresses;
     if (!addresses.has(address)) addresses.sweep((one) => rate.isRefilled(one, nowMs), SWEEP_STEP);
-    const bucket = addresses.of(address);
+    const bucket = addresses.bucketOf(address);
     if (!rate.has(bucket, nowMs)) return rate.retryAfter(bucket, nowMs);
     rate.take(bucket, nowMs);
     return 0;

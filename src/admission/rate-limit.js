@@ -71,7 +71,7 @@ export class BucketTable {
   }
 
   /** @param {string} name @returns {TokenBucket} */
-  of(name) {
+  bucketOf(name) {
     let bucket = this.#buckets.get(name);
     if (bucket !== undefined) return bucket;
     if (this.#buckets.size >= MAX_BUCKETS) {
@@ -165,8 +165,8 @@ export class RateLimiter {
     const { connectionMode, addressMode, userMode, connectionRate, addressRate, userRate } = this;
     if (connectionMode === 'off' && addressMode === 'off' && userMode === 'off') return 0;
     const own = allowanceOf(connection);
-    const shared = addressMode === 'off' ? null : this.#addresses.of(address);
-    const personal = userMode === 'off' || user === '' ? null : this.#users.of(user);
+    const shared = addressMode === 'off' ? null : this.#addresses.bucketOf(address);
+    const personal = userMode === 'off' || user === '' ? null : this.#users.bucketOf(user);
     const ownCost = connectionRate.costOf(bytes);
     const sharedCost = addressRate.costOf(bytes);
     const personalCost = userRate.costOf(bytes);
@@ -211,8 +211,8 @@ export class RateLimiter {
    */
   admitStream(address, nowMs, rooms, user, isReturning) {
     const { addressMode, userMode, addressRate, userRate } = this;
-    const shared = addressMode === 'off' ? null : this.#addresses.of(address);
-    const personal = userMode === 'off' || user === '' ? null : this.#users.of(user);
+    const shared = addressMode === 'off' ? null : this.#addresses.bucketOf(address);
+    const personal = userMode === 'off' || user === '' ? null : this.#users.bucketOf(user);
     const sharedCost = addressRate.costOf(rooms * BYTES_PER_TOKEN);
     const personalCost = userRate.costOf(rooms * BYTES_PER_TOKEN);
     const sharedWait =
@@ -244,7 +244,7 @@ export class RateLimiter {
   admitBroadcast(connection, address, nowMs, bytes) {
     const { broadcastMode, broadcastRate } = this;
     if (broadcastMode === 'off') return 0;
-    const shared = this.#addresses.of(address);
+    const shared = this.#addresses.bucketOf(address);
     shared.broadcasts ??= { fullAt: -0.5 };
     const cost = broadcastRate.costOf(bytes);
     if (broadcastRate.has(shared.broadcasts, nowMs, cost)) {
@@ -282,10 +282,14 @@ export class RateLimiter {
       this.connectionRate.owe(allowanceOf(connection), nowMs, this.connectionRate.costOf(bytes));
     }
     if (this.addressMode !== 'off') {
-      this.addressRate.owe(this.#addresses.of(address), nowMs, this.addressRate.costOf(bytes));
+      this.addressRate.owe(
+        this.#addresses.bucketOf(address),
+        nowMs,
+        this.addressRate.costOf(bytes),
+      );
     }
     if (this.userMode !== 'off' && user !== '') {
-      this.userRate.owe(this.#users.of(user), nowMs, this.userRate.costOf(bytes));
+      this.userRate.owe(this.#users.bucketOf(user), nowMs, this.userRate.costOf(bytes));
     }
   }
 
@@ -299,7 +303,7 @@ export class RateLimiter {
    */
   takeFreeRead(address, nowMs, bytes) {
     if (this.addressMode !== 'enforce') return true;
-    const shared = this.#addresses.of(address);
+    const shared = this.#addresses.bucketOf(address);
     shared.reads ??= { fullAt: -0.5 };
     if (!this.freeReadRate.has(shared.reads, nowMs)) return false;
     if (bytes > 0) this.freeReadRate.owe(shared.reads, nowMs, this.freeReadRate.costOf(bytes));

@@ -43,7 +43,7 @@ class TopNames {
   }
 
   /** @returns {[string, number, number][]} name, connections and messages refused; most first */
-  list() {
+  listNames() {
     /** @type {Map<string, [string, number, number]>} */
     const sums = new Map();
     for (const counts of [this.#before, this.#now])
@@ -90,7 +90,7 @@ export class RefusedNames {
 
   /** The addresses and users refused most often in the last five to ten minutes. */
   mostRefused() {
-    return { addresses: this.#addresses.list(), users: this.#users.list() };
+    return { addresses: this.#addresses.listNames(), users: this.#users.listNames() };
   }
 }
 

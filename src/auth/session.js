@@ -1,5 +1,5 @@
 // session.js: the user and the rights of an authenticated connection. Clients of an app use bare
-// names: `roomOf` turns them into rooms of the app. All other methods take rooms.
+// names: `validRoomOf` turns them into rooms of the app. All other methods take rooms.
 
 import { isRoom } from '../protocol/decode.js';
 import { asciiJson } from './claims.js';
@@ -65,7 +65,7 @@ export class Session {
   }
 
   /** @param {unknown} name as the client sent it @returns {string|null} null: it is not valid */
-  roomOf(name) {
+  validRoomOf(name) {
     return isRoom(name) ? name : null;
   }
 
@@ -121,7 +121,7 @@ export class AppSession extends Session {
   }
 
   /** @override @param {unknown} name */
-  roomOf(name) {
+  validRoomOf(name) {
     return isRoom(name) ? this.identity.roomOf(name) : null;
   }
 

@@ -31,7 +31,7 @@ export class DelayedUnsubscribe {
   }
 
   /** Forgets all rooms without calling `onOver`. @returns the rooms that waited */
-  clear() {
+  forgetRooms() {
     const rooms = [...this.due.keys()];
     this.due.clear();
     if (this.timer !== null) clearTimeout(this.timer);

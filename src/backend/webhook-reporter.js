@@ -176,7 +176,7 @@ export class WebhookReporter {
   }
 
   async close() {
-    this.lingering.clear();
+    this.lingering.forgetRooms();
     clearTimeout(this.timer);
     await this.store.close();
   }

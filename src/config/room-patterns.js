@@ -67,7 +67,7 @@ export class RoomRules {
   }
 
   /** @param {string} room @returns {T|null} null if no pattern matches */
-  of(room) {
+  ruleFor(room) {
     if (this.isEmpty) return null;
     const known = this.remembered.get(room);
     if (known !== undefined) return known;

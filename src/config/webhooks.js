@@ -94,13 +94,13 @@ export class WebhookSettings {
 
   /** Do members hear the number of connections in the room? @param {string} room */
   counts(room) {
-    return this.#counted.of(room) === true;
+    return this.#counted.ruleFor(room) === true;
   }
 
   /** Is it recorded? @param {EventType} type @param {string} [room] absent for `user.*` */
   covers(type, room) {
     const rules = /** @type {RoomRules<boolean>} */ (this.#rooms.get(type));
-    return room === undefined ? !rules.isEmpty : rules.of(room) === true;
+    return room === undefined ? !rules.isEmpty : rules.ruleFor(room) === true;
   }
 
   /**

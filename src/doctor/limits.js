@@ -150,7 +150,7 @@ export const LIMITS = Object.freeze([
     judge({ memoryBytes }, { config, wanted }) {
       return {
         value: bytes(memoryBytes),
-        permits: connectionsIn(memoryBytes, config),
+        permits: connectionsThatFit(memoryBytes, config),
         fix: `a machine with ${bytes(memoryFor(wanted, config))}, or several machines`,
       };
     },
@@ -168,7 +168,7 @@ export const LIMITS = Object.freeze([
       const needed = Math.ceil(memoryFor(wanted, config) / 2 ** 20);
       return {
         value: `${bytes(limit)} (${file})`,
-        permits: connectionsIn(limit, config),
+        permits: connectionsThatFit(limit, config),
         fix: `docker update --memory ${needed}m --memory-swap ${needed}m CONTAINER; systemd: MemoryMax=${needed}M; otherwise echo ${needed}M | sudo tee ${file}`,
       };
     },
@@ -670,7 +670,7 @@ function connectionsOf(files, { overloadMode }) {
 }
 
 /** @param {number} memory bytes @param {Config} config */
-function connectionsIn(memory, { workers }) {
+function connectionsThatFit(memory, { workers }) {
   return Math.max(
     0,
     Math.floor((memory * MEMORY_SHARE - (workers + 1) * PROCESS_BYTES) / CONNECTION_BYTES),

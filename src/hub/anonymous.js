@@ -19,7 +19,7 @@ export const ANONYMOUS = Object.freeze({
   granted: null,
   endS: 0,
   mayBroadcast: false,
-  roomOf: (/** @type {unknown} */ name) => (isRoom(name) ? name : null),
+  validRoomOf: (/** @type {unknown} */ name) => (isRoom(name) ? name : null),
   mayJoin: () => true,
   mayPublish: () => true,
   mayReadPresence: () => true,

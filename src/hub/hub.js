@@ -240,7 +240,7 @@ export class Hub {
     if (room.users !== null && kindOf(publication) === KIND.PRESENCE)
       publication = room.users.arrive(publication, this.outbox.isFull(room));
     if (room.isState && kindOf(publication) === KIND.MESSAGE) return this.#malformed(name);
-    this.outbox.push(
+    this.outbox.pushPublication(
       room,
       isClaim(publication) ? this.references.resolve(publication) : publication,
     );

@@ -88,7 +88,7 @@ export class Outbox {
   }
 
   /** @param {HubRoom} room @param {Buffer} publication */
-  push(room, publication) {
+  pushPublication(room, publication) {
     if (this.isFull(room)) {
       this.counters.overflowed++;
       return;
@@ -98,7 +98,7 @@ export class Outbox {
     if (room.isState && room.waitingBytes > conflateAt(room.distinctBytes)) this.#conflate(room);
   }
 
-  /** Would `push` drop a publication? @param {HubRoom} room */
+  /** Would `pushPublication` drop a publication? @param {HubRoom} room */
   isFull(room) {
     return (
       room.waitingBytes > MAX_WAITING_BYTES ||

@@ -31,7 +31,7 @@ export class RoomDelivery {
     const { room } = this;
     // New members still get publications that waited for former ones; this one has to follow.
     if (room.members.length === 0 && room.waiting.length === 0) return;
-    this.outbox.push(
+    this.outbox.pushPublication(
       room,
       isClaim(publication) ? this.references.resolve(publication) : publication,
     );

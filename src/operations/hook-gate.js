@@ -44,7 +44,7 @@ export class HookGate {
    * @param {Connection} connection @param {string} name of the room
    * @param {(refusal: Refusal|null) => void} act not called if the connection has closed
    */
-  enter(connection, name, act) {
+  askToJoin(connection, name, act) {
     if (!this.hooks.has('onJoin') || this.hub.rooms.get(name)?.has(connection)) return act(null);
     const verdict = this.hooks.callFor('onJoin', connection, [name]);
     this.lane.after(connection, 'join', 0, verdict, ({ refusal }) => {

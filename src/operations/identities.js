@@ -62,7 +62,7 @@ export class Identities {
    * @param {Connection} connection @param {Credentials|null} credentials
    * @param {(connection: Connection) => void} [onSession] in place of the usual listener
    */
-  enter(connection, credentials, onSession) {
+  enterSession(connection, credentials, onSession) {
     if (this.entrance === null) this.hub.addConnection(connection);
     else this.entrance.admitConnection(connection, credentials, onSession);
   }
@@ -83,7 +83,7 @@ export class Identities {
    * @param {(identity: Identity|null, code: RefusalCode|'', told: string) => void} act not called if
    *   the connection has closed. Null: refused by that code; `told`: why, if clients are told
    */
-  verify(connection, token, readClaims, kind, act) {
+  verifyToken(connection, token, readClaims, kind, act) {
     const { verifier } = this;
     if (verifier === null) return act(null, 'NO_TOKENS', '');
     const verified = async () => {
@@ -115,19 +115,19 @@ export class Identities {
    */
   signIn(connection, identity, act) {
     if (this.userPlaces === undefined || this.userPlaces.isOff) {
-      this.#begin(connection, identity, null);
+      this.#beginSession(connection, identity, null);
       return act(null);
     }
     const placed = this.userPlaces.takePlace(identity).catch(() => UNCOUNTED);
     this.lane.after(connection, 'token', 0, placed, ({ lease, refusal: refused }) => {
       if (!connection.isOpen) return lease?.release();
-      if (refused === null) this.#begin(connection, identity, lease);
+      if (refused === null) this.#beginSession(connection, identity, lease);
       act(refused);
     });
   }
 
   /** @param {Connection} connection @param {Identity} identity @param {Lease|null} lease */
-  #begin(connection, identity, lease) {
+  #beginSession(connection, identity, lease) {
     this.sessions?.end(connection);
     this.sessions?.begin(connection, identity, lease);
   }
@@ -138,7 +138,7 @@ export class Identities {
   }
 
   /** A new token of the same user. @param {Connection} connection @param {Identity} identity */
-  renew(connection, identity) {
+  renewIdentity(connection, identity) {
     if (!connection.session.isAnonymous) this.sessions?.renewSession(connection, identity);
   }
 

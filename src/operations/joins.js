@@ -59,7 +59,7 @@ export class Joins {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./lane.js').Lane} parts.lane
-   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'|'askEarly'>|null} parts.gate
+   * @param {Pick<import('./hook-gate.js').HookGate, 'askToJoin'|'askEarly'>|null} parts.gate
    * @param {boolean} parts.isNameFree may a connection without a user choose its name in presence?
    * @param {import('./join-reads.js').JoinReads} parts.reads
    * @param {import('../observability/counters.js').Counters} parts.counters
@@ -234,11 +234,11 @@ export class Joins {
 
   /**
    * Asks the hook onJoin, if there is one. Reads of a room need the permission to join, too.
-   * @type {import('./hook-gate.js').HookGate['enter']}
+   * @type {import('./hook-gate.js').HookGate['askToJoin']}
    */
   ask(connection, name, act) {
     if (this.gate === null) act(null);
-    else this.gate.enter(connection, name, act);
+    else this.gate.askToJoin(connection, name, act);
   }
 
   /**
@@ -275,14 +275,14 @@ export class Joins {
       return this.#awaitAnswer(connection, this.#answerOf(connection, name));
     }
     const refused = join.isOwn ? this.#readsFault(name) : this.#faultOf(connection, name);
-    if (refused === null) return this.#read(connection, name, join);
+    if (refused === null) return this.#readForJoin(connection, name, join);
     join.onRefused(refused);
     if (refused.code === 'ROOM_LIMIT' && this.refusedJoins.isTooMany(connection))
       connection.close(toClose(refused));
   }
 
   /** @param {Connection} connection @param {string} name @param {JoinOptions} join */
-  #read(connection, name, join) {
+  #readForJoin(connection, name, join) {
     const { since, last = 0, readCost = null } = join;
     const isRead = since !== null || last > 0;
     const read = this.reads.admit(connection, name, isRead ? readCost : null);

@@ -57,7 +57,7 @@ export class Lane {
     return this.#lines.size === 0;
   }
 
-  get bytes() {
+  get queuedBytes() {
     return this.#bytes;
   }
 

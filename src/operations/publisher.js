@@ -148,7 +148,7 @@ export class Publisher {
         this.unanswered--;
         if (app !== null) this.counters.apps.events[`${app.id},client`]++;
         if (this.recorder !== null)
-          record(this.recorder, room, publication, position, options?.idempotencyKey);
+          recordPublication(this.recorder, room, publication, position, options?.idempotencyKey);
         listener.onPublished(connection, id, position);
       },
       (error) => {
@@ -225,7 +225,7 @@ function lasting({ code, message }) {
  * @param {string|undefined} idempotencyKey as the broker has it, with its owner: the record of the
  *   key says whether the message has been recorded
  */
-function record(recorder, room, publication, position, idempotencyKey) {
+function recordPublication(recorder, room, publication, position, idempotencyKey) {
   if (!recorder.coversMessages(room)) return;
   recorder.publish(room, {
     sender: senderOf(publication),

@@ -87,7 +87,7 @@ class Primary {
     const streams = new RoomRules(streamRulesOf(config));
     this.relay = new RelayServer({
       log,
-      historyOf: (room) => streams.of(room),
+      historyOf: (room) => streams.ruleFor(room),
       presence: { maxMembers: config.presenceMaxMembers, announcements: ANNOUNCEMENTS },
       onHung: (pid) => this.#supervisor?.killHung(pid, 'not reading its relay link'),
     });

@@ -403,7 +403,7 @@ export class Supervisor {
         this.#workerOnReady(one, message);
         break;
       case 'failed':
-        one.failed(message.message, message.isInvalidSetting);
+        one.startFailed(message.message, message.isInvalidSetting);
         break;
       case 'metrics':
         one.answeredMetrics();

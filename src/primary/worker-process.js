@@ -108,7 +108,7 @@ export class WorkerProcess {
   }
 
   /** @param {string} failure why it cannot start @param {boolean} [isInvalidSetting] */
-  failed(failure, isInvalidSetting = false) {
+  startFailed(failure, isInvalidSetting = false) {
     this.failure = failure;
     this.isInvalidSetting = isInvalidSetting;
   }

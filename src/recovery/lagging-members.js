@@ -241,7 +241,7 @@ export class LaggingMembers {
     let n = 1;
     while (n < most.length && bytes + most[n].length <= STEP_BYTES) bytes += most[n++].length;
     const to = from + n;
-    const replay = this.frames.of(transport.format, { epoch, from, to }, publications);
+    const replay = this.frames.framesOf(transport.format, { epoch, from, to }, publications);
     const { frames, count } = replayFor(/** @type {Replay} */ (replay), [connection.id]);
     member.offset = to;
     if (count > 0) {

@@ -150,7 +150,7 @@ export class ReplayBuffer {
   }
 
   /** @param {Replay} replay replaces the former one of its format */
-  keep(replay) {
+  keepReplay(replay) {
     const bytes = replay.bytes - (this.replays[replay.format]?.bytes ?? 0);
     this.replays[replay.format] = replay;
     this.replayBytes += bytes;

@@ -44,7 +44,7 @@ export class ReplayFrames {
    * @param {Publications} publications that include the range
    * @param {number} [maxBytes] @returns {Replay|null} null: larger than maxBytes
    */
-  of(format, { epoch, from, to }, publications, maxBytes = Number.POSITIVE_INFINITY) {
+  framesOf(format, { epoch, from, to }, publications, maxBytes = Number.POSITIVE_INFINITY) {
     const plain = format === FORMAT.DEFLATED ? FORMAT.FRAMES : format;
     const period = this.references.period();
     const latest = this.buffer.replays[plain];
@@ -70,7 +70,7 @@ export class ReplayFrames {
       bytes: kept.reduce((sum, { length }) => sum + length, frames.length),
       excepts,
     };
-    this.buffer.keep(replay);
+    this.buffer.keepReplay(replay);
     return replay;
   }
 }

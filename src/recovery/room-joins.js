@@ -305,7 +305,7 @@ export class RoomJoins {
     const { format: own, pendingBytes } = connection.transport;
     const format = replyFormatOf(own) ?? own;
     const range = { epoch: stream.epoch, from, to };
-    const replay = this.frames.of(format, range, stream.replayBuffer, maxReplayBytes);
+    const replay = this.frames.framesOf(format, range, stream.replayBuffer, maxReplayBytes);
     if (replay === null) return null;
     const replayed = replayFor(replay, ids);
     return replayed.frames.length > maxReplayBytes - pendingBytes ? null : replayed;

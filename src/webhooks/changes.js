@@ -23,7 +23,7 @@ export class Changes {
   /**
    * @param {object} parts @param {number} parts.index of the partition
    * @param {Pick<EventQueue, 'commit'>} parts.queue @param {Lease} parts.lease
-   * @param {Pick<QueueHealth, 'ok'|'failed'>} parts.health @param {() => number} parts.now
+   * @param {Pick<QueueHealth, 'ok'|'queueFailed'>} parts.health @param {() => number} parts.now
    */
   constructor({ index, queue, lease, health, now }) {
     this.index = index;
@@ -54,14 +54,14 @@ export class Changes {
   }
 
   /** Forgets all, because the partition has another owner. */
-  clear() {
+  dropChanges() {
     this.#events.clear();
     this.#upTo = null;
     this.#announced = null;
   }
 
   /** Writes all changes. @returns {Promise<boolean>} false if the partition has another owner */
-  async settle() {
+  async writeChanges() {
     // The commit under way may lack the caller's change.
     while (this.#committing !== null) await this.#committing;
     const { fence } = this.lease;
@@ -97,7 +97,7 @@ export class Changes {
         return isOurs;
       } catch (error) {
         // Redis may have done it. Repeating a commit is harmless.
-        this.health.failed(this.index, error);
+        this.health.queueFailed(this.index, error);
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }

@@ -78,7 +78,7 @@ export class WebhookDelivery {
   }
 
   start() {
-    this.#begin();
+    this.#beginDelivery();
     this.#timer = setInterval(() => this.#measure(), SIZE_MS);
     this.#timer.unref();
     this.#measure();
@@ -86,7 +86,7 @@ export class WebhookDelivery {
   }
 
   /** Learns of drains first, or it would report clients who are about to return. */
-  async #begin() {
+  async #beginDelivery() {
     while (!this.#isClosed)
       try {
         await this.periods.ask();
@@ -94,7 +94,7 @@ export class WebhookDelivery {
         for (const partition of this.partitions) partition.start();
         return;
       } catch (error) {
-        this.health.failed(null, error);
+        this.health.queueFailed(null, error);
         await new Promise((resolve) => setTimeout(resolve, BEGIN_MS));
       }
   }
@@ -145,7 +145,7 @@ export class WebhookDelivery {
       this.observe(endpoint.name, (this.now() - beganMs) / 1000);
     } else if (sent.length === 1) endpoint.drop(sent[0], 'malformed');
     this.underWay--;
-    endpoint.finish(all, sent, result);
+    endpoint.finishAttempt(all, sent, result);
   }
 
   /** Returns those that may be sent now. @param {PendingEvent[]} all */
@@ -156,7 +156,7 @@ export class WebhookDelivery {
         await this.periods.makeUncertain();
         this.health.ok(null);
       } catch (error) {
-        this.health.failed(null, error);
+        this.health.queueFailed(null, error);
         return [];
       }
     const areApproved = await Promise.all(all.map((one) => one.partition.approve(one)));

@@ -61,7 +61,7 @@ export class EndpointHealth {
   }
 
   /** @param {Result} result of a request @param {boolean} isOfEvent the endpoint is not at fault */
-  record({ outcome, error, retryAfterMs }, isOfEvent) {
+  recordResult({ outcome, error, retryAfterMs }, isOfEvent) {
     this.attempts[outcome]++;
     if (outcome === 'delivered') {
       this.failures = 0;

@@ -36,7 +36,7 @@ export class EndpointQueue {
   /**
    * @param {object} parts @param {import('../config/webhooks.js').Endpoint} parts.settings
    * @param {Form} parts.form
-   * @param {(pending: PendingEvent[]) => void} parts.send starts an attempt, which `finish` ends
+   * @param {(pending: PendingEvent[]) => void} parts.send starts an attempt; `finishAttempt` ends it
    * @param {() => number} parts.leavesPausedUntilMs as in RoomQueues
    * @param {() => number} parts.now ascending, in ms
    * @param {() => number} [parts.random] @param {import('pino').Logger} parts.log
@@ -120,9 +120,9 @@ export class EndpointQueue {
    * @param {PendingEvent[]} sent the part of them that the request carried
    * @param {Result|null} result null: no request was made
    */
-  finish(all, sent, result) {
+  finishAttempt(all, sent, result) {
     this.#inFlight--;
-    this.#rooms.finish(all, () => {
+    this.#rooms.finishEvents(all, () => {
       if (result !== null) this.#judge(sent, result);
     });
     this.pump();
@@ -146,13 +146,13 @@ export class EndpointQueue {
         continue;
       }
       this.#inFlight++;
-      this.send(rooms.take(queue));
+      this.send(rooms.takeDue(queue));
     }
     if (!rooms.hasReady) this.#batchMs = null;
     this.#isPumping = false;
   }
 
-  /** Starts no more attempts. Those under way still end with `finish`. */
+  /** Starts no more attempts. Those under way still end with `finishAttempt`. */
   close() {
     this.#isClosed = true;
     clearTimeout(this.#resume);
@@ -187,11 +187,11 @@ export class EndpointQueue {
     const { outcome, isSuspect = false } = result;
     const isOfEvent =
       outcome === 'failed' || (isSuspect && sent.every((pending) => this.#isGuilty(pending)));
-    this.health.record(result, isOfEvent);
+    this.health.recordResult(result, isOfEvent);
     if (outcome === 'delivered') for (const pending of sent) pending.partition.delivered(pending);
     // If a reload brings the endpoint back, gap events say what it missed.
     else if (outcome === 'gone')
-      for (const pending of this.waiting.list()) this.drop(pending, 'gone');
+      for (const pending of this.waiting.listEvents()) this.drop(pending, 'gone');
     else if (isOfEvent) for (const pending of sent) this.#delay(pending);
     else if (isSuspect) for (const pending of sent) this.#suspect(pending);
     const pauseMs = this.health.pausedUntilMs - this.now();

@@ -22,7 +22,7 @@ export class Lease {
   /**
    * @param {object} parts @param {number} parts.index of the partition
    * @param {Pick<EventQueue, 'renew'>} parts.queue
-   * @param {Pick<QueueHealth, 'failed'>} parts.health @param {() => number} parts.now
+   * @param {Pick<QueueHealth, 'queueFailed'>} parts.health @param {() => number} parts.now
    * @param {() => void} parts.onRenewed the queue was reached, perhaps in another Redis
    * @param {() => void} parts.onEnded
    * @param {Pick<import('../observability/rare-log.js').RareLog, 'warn'>} parts.log
@@ -59,7 +59,7 @@ export class Lease {
       this.#endMs = askedMs + LEASE_MS;
       this.onRenewed();
     } catch (error) {
-      this.health.failed(this.index, error);
+      this.health.queueFailed(this.index, error);
     }
   }
 

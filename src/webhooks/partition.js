@@ -50,7 +50,7 @@ export class Partition {
    * @param {import('./queue.js').EventQueue} parts.queue
    * @param {ReadonlyMap<string, EndpointQueue>} parts.endpoints by name
    * @param {(event: Sendable) => readonly EndpointQueue[]} parts.wantedBy
-   * @param {Pick<QueueHealth, 'ok'|'failed'>} parts.health
+   * @param {Pick<QueueHealth, 'ok'|'queueFailed'>} parts.health
    * @param {() => boolean} parts.isCertain may a transition cancel its opposite?
    *   (shared-periods.js)
    * @param {() => number} parts.now @param {Pick<RareLog, 'warn'>} parts.log
@@ -88,7 +88,7 @@ export class Partition {
     this.#lease.stop();
     const { fence } = this.#lease;
     if (fence === null) return;
-    await this.#changes.settle();
+    await this.#changes.writeChanges();
     this.#lease.end();
     await this.queue.release(this.index, fence).catch(() => {});
   }
@@ -133,7 +133,7 @@ export class Partition {
       pending.becomeUncertain();
       this.store(pending);
     }
-    const isOurs = await this.#changes.settle();
+    const isOurs = await this.#changes.writeChanges();
     return isOurs && this.#lease.isValid && this.has(pending);
   }
 
@@ -160,13 +160,13 @@ export class Partition {
 
   #turn() {
     if (this.#isClosed) return;
-    (this.isOwned ? this.#read() : this.#take()).then(
+    (this.isOwned ? this.#readEntries() : this.#take()).then(
       (waitMs) => {
         this.health.ok(this.index);
         this.#wait(waitMs);
       },
       (error) => {
-        this.health.failed(this.index, error);
+        this.health.queueFailed(this.index, error);
         this.#wait(RETRY_MS);
       },
     );
@@ -199,7 +199,7 @@ export class Partition {
   #forgetAll() {
     const all = [...this.#pending.values()];
     this.#pending.clear();
-    this.#changes.clear();
+    this.#changes.dropChanges();
     for (const pending of all) pending.endpoint.remove(pending);
   }
 
@@ -242,7 +242,7 @@ export class Partition {
   }
 
   /** Applies the next entries. @returns {Promise<number>} ms until the next turn */
-  async #read() {
+  async #readEntries() {
     const { fence } = this.#lease;
     const entries = await this.queue.read(this.index, this.#readTo, READ_LIMIT);
     const isAsking = entries.length > 0 || this.#mayLack;
@@ -256,7 +256,7 @@ export class Partition {
       this.#readTo = last.id;
       this.#changes.applied(last.id);
     }
-    await this.#changes.settle();
+    await this.#changes.writeChanges();
     for (const endpoint of this.endpoints.values()) endpoint.pump();
     if (entries.length === READ_LIMIT) return 0;
     this.#pollMs =

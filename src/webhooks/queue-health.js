@@ -27,7 +27,7 @@ export class QueueHealth {
   }
 
   /** @param {number|null} partition @param {unknown} error */
-  failed(partition, error) {
+  queueFailed(partition, error) {
     this.failures++;
     const sinceMs = this.#failing.get(partition) ?? this.now();
     this.#failing.set(partition, sinceMs);

@@ -116,7 +116,7 @@ export class RoomQueues {
    * goes alone, because it may be why its batch failed.
    * @param {RoomQueue} first
    */
-  take(first) {
+  takeDue(first) {
     const isUnordered = (/** @type {RoomQueue} */ queue) =>
       this.firstOf(queue)?.isUnordered ?? false;
     const isAlone = this.form.batchMs === 0 || isUnordered(first);
@@ -135,10 +135,10 @@ export class RoomQueues {
 
   /**
    * Ends an attempt.
-   * @param {readonly PendingEvent[]} all that `take` returned
+   * @param {readonly PendingEvent[]} all that `takeDue` returned
    * @param {() => void} judge may remove them or move them apart
    */
-  finish(all, judge) {
+  finishEvents(all, judge) {
     const queues = all.map((pending) => this.#queues.get(pending.queueKey));
     all.forEach((pending, i) => {
       queues[i]?.inFlight.delete(pending);

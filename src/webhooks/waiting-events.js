@@ -44,7 +44,7 @@ export class WaitingEvents {
   }
 
   /** @returns {PendingEvent[]} states and messages */
-  list() {
+  listEvents() {
     return [...this.states.values(), ...this.messages.values()];
   }
 

@@ -68,19 +68,19 @@ export class WorkerDelivery {
     this.backend = backend;
     this.blobs = blobs?.uploads ?? null;
     /** The rule of a room with history or state. @type {import('../backend/broker.js').HistoryOf} */
-    this.streamOf = (room) => historyRules.of(room);
+    this.streamOf = (room) => historyRules.ruleFor(room);
     /** The rule of a room with state. @type {import('../backend/broker.js').HistoryOf} */
     this.stateOf = (room) => {
-      const rule = historyRules.of(room);
+      const rule = historyRules.ruleFor(room);
       return rule?.state === undefined ? null : rule;
     };
     /** The rule of a room with history. @type {import('../backend/broker.js').HistoryOf} */
     this.historyOf = (room) => {
-      const rule = historyRules.of(room);
+      const rule = historyRules.ruleFor(room);
       return rule?.state === undefined ? rule : null;
     };
     const presenceRules = new RoomRules(config.presence);
-    const covers = (/** @type {string} */ room) => presenceRules.of(room) !== null;
+    const covers = (/** @type {string} */ room) => presenceRules.ruleFor(room) !== null;
     const tracker = (this.tracker =
       presence === null ? NO_PRESENCE : new PresenceTracker({ presence, covers, counters }));
     turn.sendFirst(() => broker.flush?.());

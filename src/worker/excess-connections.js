@@ -33,7 +33,7 @@ export class ExcessConnections {
   }
 
   /** @param {string} key of an address or a user @param {number} connections that may stay */
-  keep(key, connections) {
+  keepConnections(key, connections) {
     if (this.#orders.size === 0) this.surveys.push(() => this.#closeNewest());
     this.#orders.set(key, connections);
   }

@@ -155,7 +155,7 @@ export class Worker {
         log.error('lost the relay: draining');
         this.place.onOrphaned();
       },
-      onKeep: (key, connections) => this.excess.keep(key, connections),
+      onKeep: (key, connections) => this.excess.keepConnections(key, connections),
       onUp: () => entry.auth?.onUp(),
     });
     await entry.start();

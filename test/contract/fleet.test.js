@@ -34,8 +34,8 @@ class Member {
     const history = new RoomRules(HISTORY);
     const presenceRules = new RoomRules(PRESENCE);
     const config = configOf({ maxRoomsPerConnection: 30, messagesBurst: 1 });
-    const covers = (/** @type {string} */ room) => presenceRules.of(room) !== null;
-    const historyOf = (/** @type {string} */ room) => history.of(room);
+    const covers = (/** @type {string} */ room) => presenceRules.ruleFor(room) !== null;
+    const historyOf = (/** @type {string} */ room) => history.ruleFor(room);
     const parts = buildHub({ config, broker, historyOf, presence: presence ?? undefined, covers });
     this.broker = broker;
     this.presence = presence;

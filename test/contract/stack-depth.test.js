@@ -2,8 +2,8 @@
 // the way in: from the socket's read to the broker. On the way out: from the bytes that Redis sends
 // to the write to a member's socket.
 //
-// The way out has two synchronous legs: the arrival, up to Outbox.push, and the flush at the end of
-// the tick. Each function that only forwards costs every publication, and every reader of the code.
+// The way out has two synchronous legs: the arrival, up to Outbox.pushPublication, and the flush at the end
+// of the tick. Each function that only forwards costs every publication, and every reader of the code.
 
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
@@ -119,9 +119,9 @@ test(
     /** @type {string[]} */
     let flush = [];
     const { outbox } = worker.delivery;
-    const push = outbox.push.bind(outbox);
-    t.mock.method(outbox, 'push', (/** @type {Parameters<typeof push>} */ ...args) => {
-      arrival = ['Outbox.push', ...ownFrames()];
+    const push = outbox.pushPublication.bind(outbox);
+    t.mock.method(outbox, 'pushPublication', (/** @type {Parameters<typeof push>} */ ...args) => {
+      arrival = ['Outbox.pushPublication', ...ownFrames()];
       push(...args);
     });
     const { writeSync } = fs;

@@ -96,7 +96,7 @@ export async function startServer(t, name, overrides, options) {
   const rules = new RoomRules(config.history);
   const relay = new RelayServer({
     log,
-    historyOf: (room) => rules.of(room),
+    historyOf: (room) => rules.ruleFor(room),
     presence: { maxMembers: config.presenceMaxMembers, announcements },
   });
   await relay.start();

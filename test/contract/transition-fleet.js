@@ -85,7 +85,7 @@ export class Fleet {
     const covers = /** @type {WebhookSettings} */ (config.webhooks).covers.bind(config.webhooks);
     const counts = /** @type {WebhookSettings} */ (config.webhooks).counts.bind(config.webhooks);
     const presence = { maxMembers: config.presenceMaxMembers, announcements };
-    const relay = new RelayServer({ log, historyOf: (room) => rules.of(room), presence });
+    const relay = new RelayServer({ log, historyOf: (room) => rules.ruleFor(room), presence });
     if (this.redis === null) relay.bus.recordBy(new EventRecorder({ covers, queue: this.memory }));
     await relay.start();
     t.after(() => relay.close());
@@ -205,7 +205,7 @@ export class Worker {
     node?.close();
     cluster?.close();
     client?.close();
-    this.reporter.lingering.clear();
+    this.reporter.lingering.forgetRooms();
     clearTimeout(this.reporter.timer);
     this.machine.link.socket?.destroy();
   }

@@ -155,7 +155,7 @@ only(
     a.reporter.count('room', 1);
     a.reporter.connect('ann');
     for (let i = 0; i < 300; i++) a.join('room', `user-${i}`);
-    const outbox = recording.keys.of('room', 'outbox');
+    const outbox = recording.keys.partitionKey('room', 'outbox');
     const { redis } = /** @type {any} */ (recording);
     await eventually(async () => (await redis.llen(outbox)) >= 301);
     assert.equal((await fleet.events()).length, 1);

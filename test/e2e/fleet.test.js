@@ -79,7 +79,7 @@ async function asker(t, env, folder, deadlineMs) {
   assert.ok(config);
   const [relay] = readdirSync(folder).filter((name) => name.startsWith('fanfare-'));
   const rules = new RoomRules(config.history);
-  const historyOf = (/** @type {string} */ room) => rules.of(room);
+  const historyOf = (/** @type {string} */ room) => rules.ruleFor(room);
   const backend = await createBackend({
     config,
     log: pino({ level: 'silent' }),

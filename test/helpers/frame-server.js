@@ -48,7 +48,7 @@ export class FrameServer {
       slowConsumers: { queue: () => true },
     });
     const door = createNativeDoor({
-      identities: { enter: hub.addConnection, leave: hub.removeConnection },
+      identities: { enterSession: hub.addConnection, leave: hub.removeConnection },
       receive: (/** @type {any} */ connection, /** @type {Buffer} */ data) => {
         const text = data.toString();
         this.told.push(`text ${text}`);

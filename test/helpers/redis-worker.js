@@ -47,7 +47,7 @@ export class Worker {
       log: pino({ level: 'debug' }, { write: (line) => this.lines.push(JSON.parse(line)) }),
       counters: this.counters,
       workerId: 'worker',
-      historyOf: (room) => rules.of(room),
+      historyOf: (room) => rules.ruleFor(room),
       historyRules: rules,
     });
     this.onPublication = this.onPublication.bind(this);

@@ -195,9 +195,9 @@ test('the session of an app maps names once, and has its rights in rooms of the 
   assert.deepEqual([identity.user, identity.tokenId, identity.name], ['~1:ann', '~1:t', 'ann']);
   const session = new AppSession(identity, null, 0);
   assert.deepEqual([session.user, session.name, session.sender], ['~1:ann', 'ann', 'ann']);
-  assert.equal(session.roomOf('chat:1'), '~1:chat~1');
+  assert.equal(session.validRoomOf('chat:1'), '~1:chat~1');
   for (const name of ['~1:chat~1', '~12:chat', '*', '', 7, null, 'a'.repeat(201)])
-    assert.equal(session.roomOf(name), null);
+    assert.equal(session.validRoomOf(name), null);
   const may = (/** @type {string} */ room) => [
     session.mayJoin(room),
     session.mayPublish(room),
@@ -212,13 +212,13 @@ test('the session of an app maps names once, and has its rights in rooms of the 
     assert.deepEqual(may(room), [false, false, false, false], room);
   }
   const plain = new Session(identityOf({ rooms }), null, 0);
-  assert.equal(plain.roomOf('chat:1'), 'chat:1');
+  assert.equal(plain.validRoomOf('chat:1'), 'chat:1');
   assert.equal(plain.app, null);
 });
 
 test('the session of a shared app has native rooms, and does not pass for a native user', () => {
   const session = new AppSession(identityOf({ app: '3', rooms: { join: ['a'] } }), null, 0);
-  assert.equal(session.roomOf('a'), 'a');
+  assert.equal(session.validRoomOf('a'), 'a');
   assert.deepEqual([session.mayJoin('a'), session.mayJoin('~1:a')], [true, false]);
   assert.deepEqual([session.name, session.sender], ['ann', '~3:ann']);
 });

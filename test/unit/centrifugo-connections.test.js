@@ -292,7 +292,7 @@ test('a client that goes before its channel is confirmed keeps no end of its tok
   const client = subscriptions.connections.clientOf(connection);
   assert.ok(client);
   const endS = Math.ceil(Date.now() / 1000) + 100;
-  subscriptions.verify = (_connection, _client, _channel, _token, act) =>
+  subscriptions.verifyToken = (_connection, _client, _channel, _token, act) =>
     act(/** @type {any} */ ({ endS }), 0);
   const command = {
     id: 2,
@@ -315,7 +315,7 @@ test('the end of a subscription token is forgotten when the backend unsubscribes
   const client = subscriptions.connections.clientOf(connection);
   assert.ok(client);
   hub.join(connection, 'a', QUIET);
-  subscriptions.keep(connection, client, 'a', Math.ceil(Date.now() / 1000) + 100, 'token');
+  subscriptions.keepUntil(connection, client, 'a', Math.ceil(Date.now() / 1000) + 100, 'token');
   await settle();
   assert.equal(operations.joins.remove(connection, 'a'), true);
   await settle();
@@ -357,7 +357,7 @@ test('a lost position ends a subscription of the client, and the connection of o
     const client = subscriptions.connections.clientOf(connection);
     assert.ok(client);
     hub.join(connection, 'a', QUIET);
-    subscriptions.keep(connection, client, 'a', 0, by);
+    subscriptions.keepUntil(connection, client, 'a', 0, by);
     await settle();
     subscriptions.expelled(connection, 'a', 'resync');
     assert.deepEqual([client.subscriptionTo('a'), codeOf(opened)], [null, code], by);
@@ -388,9 +388,9 @@ test('subscriptions of a client end one by one, whichever was the first', () => 
   const endS = Math.ceil(Date.now() / 1000) + 100;
   const { expiries } = subscriptions;
   assert.deepEqual([channels(), client.subscriptionTo('')], [[], null]);
-  subscriptions.keep(connection, client, 'a', 0, 'right');
-  subscriptions.keep(connection, client, '__proto__', 0, 'connection');
-  subscriptions.keep(connection, client, 'c', endS, 'token');
+  subscriptions.keepUntil(connection, client, 'a', 0, 'right');
+  subscriptions.keepUntil(connection, client, '__proto__', 0, 'connection');
+  subscriptions.keepUntil(connection, client, 'c', endS, 'token');
   assert.deepEqual(channels(), ['a', '__proto__', 'c']);
   const own = { by: 'right', expiry: null };
   assert.deepEqual(client.subscriptionTo('a'), own);
@@ -401,7 +401,7 @@ test('subscriptions of a client end one by one, whichever was the first', () => 
   assert.deepEqual([channels(), expiries.size], [['a', '__proto__', 'c'], 2]);
   subscriptions.leave(connection, client, 'a');
   assert.deepEqual([channels(), client.subscriptionTo('a')], [['__proto__', 'c'], null]);
-  subscriptions.keep(connection, client, 'd', 0, 'right');
+  subscriptions.keepUntil(connection, client, 'd', 0, 'right');
   assert.deepEqual(client.subscriptionTo('d'), own);
   subscriptions.leave(connection, client, '__proto__');
   subscriptions.leave(connection, client, 'unknown');

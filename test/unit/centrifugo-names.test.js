@@ -45,7 +45,7 @@ test('rules of rooms are rules of channels, too, if the door is on', () => {
   };
   const { history } = configOf(env);
   const rules = new RoomRules(history);
-  const sizeOf = (/** @type {string} */ room) => rules.of(room)?.size;
+  const sizeOf = (/** @type {string} */ room) => rules.ruleFor(room)?.size;
   assert.equal(sizeOf(`~c:${escapeChannel('$chat:1')}`), 7);
   assert.equal(sizeOf(`~c:${escapeChannel('news#42')}`), 5);
   assert.equal(sizeOf('news:1'), 5);
@@ -53,7 +53,7 @@ test('rules of rooms are rules of channels, too, if the door is on', () => {
   assert.equal(sizeOf('~c:/dother'), undefined);
   assert.equal(history.length, 4);
   const presence = configOf({ FANFARE_CENTRIFUGO: 'on', FANFARE_PRESENCE: '*' });
-  assert.ok(new RoomRules(presence.presence).of('~c:/dx'));
+  assert.ok(new RoomRules(presence.presence).ruleFor('~c:/dx'));
   assert.equal(loadConfig({ FANFARE_HISTORY: '$chat:*=7/60s' }).config, null);
   assert.equal(
     loadConfig({ FANFARE_CENTRIFUGO: 'on', FANFARE_PRESENCE: '$'.repeat(150) }).config,

@@ -77,7 +77,7 @@ test('commands that wait for a join are bounded in bytes, and commands beyond th
   subscribing[0].resolve();
   await turn();
   assert.equal(published.length, 300 - refused.length);
-  assert.deepEqual([operations.lane.bytes, operations.lane.isEmpty], [0, true]);
+  assert.deepEqual([operations.lane.queuedBytes, operations.lane.isEmpty], [0, true]);
   say({ type: 'message', room: 'r', payload: 1 });
   assert.equal(published.length, 301 - refused.length);
 });

@@ -54,7 +54,7 @@ test('the newest connections of an address are closed, those in the lobby includ
   const stranger = new Client('192.0.2.2');
   const guest = new Client(ADDRESS);
   const { excess, closes } = build([...clients, stranger], [guest]);
-  excess.keep(ADDRESS, 3);
+  excess.keepConnections(ADDRESS, 3);
   await turn();
   assert.deepEqual(
     [...clients, stranger, guest].map(({ isOpen }) => isOpen),
@@ -71,7 +71,7 @@ test('an order that comes again closes no further connection', async () => {
   const clients = Array.from({ length: 4 }, () => new Client(ADDRESS));
   const { excess, closes } = build(clients);
   for (let i = 0; i < 3; i++) {
-    excess.keep(ADDRESS, 2);
+    excess.keepConnections(ADDRESS, 2);
     await turn();
   }
   assert.equal(clients.filter(({ isOpen }) => isOpen).length, 2);
@@ -81,12 +81,12 @@ test('an order that comes again closes no further connection', async () => {
 test('the connections of a user are closed with 4009, and each is counted once', async () => {
   const clients = Array.from({ length: 4 }, () => new Client(ADDRESS, USER));
   const { excess, closes } = build([...clients, new Client(ADDRESS, `${USER_PREFIX}bob`)]);
-  excess.keep(USER, 1);
+  excess.keepConnections(USER, 1);
   await turn();
   assert.equal(clients.filter(({ isOpen }) => isOpen).length, 1);
   assert.equal(clients[3].transport.closed?.code, 4009);
-  excess.keep(ADDRESS, 0);
-  excess.keep(USER, 0);
+  excess.keepConnections(ADDRESS, 0);
+  excess.keepConnections(USER, 0);
   await turn();
   assert.deepEqual(closes, { address: 2, user: 3 });
 });

@@ -74,7 +74,7 @@ test('commands after a token wait for it in their order, ping included until it 
   resolve(undefined);
   await turn();
   assert.deepEqual(handled, ['token', 0, 1, 2, 3]);
-  assert.deepEqual([lane.bytes, lane.isEmpty], [0, true]);
+  assert.deepEqual([lane.queuedBytes, lane.isEmpty], [0, true]);
   // A renewal: ping and echo pass.
   lane.after(connection, 'token', 0, new Promise(() => {}), () => {});
   for (const [id, type] of ['message', 'ping', 'auth', 'echo'].entries())
@@ -102,7 +102,7 @@ test('above 256 KiB of a connection a command is refused and counted; a larger o
   resolve(undefined);
   await turn();
   assert.equal(handled.length, 292 - counters.readsRefused);
-  assert.deepEqual([lane.bytes, lane.isEmpty], [0, true]);
+  assert.deepEqual([lane.queuedBytes, lane.isEmpty], [0, true]);
 });
 
 test('connections that have not authenticated fill half of the 32 MiB of a worker', async () => {
@@ -116,7 +116,7 @@ test('connections that have not authenticated fill half of the 32 MiB of a worke
       lane.after(connection, 'token', 0, promise, () => {});
       send(connection, { type: 'message', payload });
     }
-    return lane.bytes;
+    return lane.queuedBytes;
   };
   const half = fill(true);
   assert.ok(half <= PER_WORKER / 2 + 200 * COMMAND_BYTES && half > PER_WORKER / 2 - 201_000);
@@ -127,7 +127,7 @@ test('connections that have not authenticated fill half of the 32 MiB of a worke
   resolve(undefined);
   await turn();
   assert.equal(handled.length, 400 - counters.readsRefused);
-  assert.deepEqual([lane.bytes, lane.isEmpty], [0, true]);
+  assert.deepEqual([lane.queuedBytes, lane.isEmpty], [0, true]);
 });
 
 test('the waiting commands of a closed connection are dropped', async () => {
@@ -137,16 +137,16 @@ test('the waiting commands of a closed connection are dropped', async () => {
     const { promise, resolve } = deferred();
     lane.after(connection, 'message', 100, promise, () => handled.push('hook'));
     for (let id = 0; id < 9; id++) send(connection, { type: 'leave', id });
-    const before = lane.bytes;
+    const before = lane.queuedBytes;
     connection.markClosed();
     if (isForgotten) {
       lane.forget(connection);
-      assert.equal(lane.bytes, 100 + COMMAND_BYTES);
+      assert.equal(lane.queuedBytes, 100 + COMMAND_BYTES);
     } else assert.ok(before > 9 * COMMAND_BYTES);
     resolve(undefined);
     await turn();
     assert.deepEqual(handled, ['hook']); // it was called before the close
-    assert.deepEqual([lane.bytes, lane.isEmpty], [0, true]);
+    assert.deepEqual([lane.queuedBytes, lane.isEmpty], [0, true]);
     lane.forget(connection);
   }
 });
@@ -184,7 +184,7 @@ test('an answer that fails, or cannot be acted on, closes its connection and no 
   const c = connect();
   lane.after(c, 'token', 0, Promise.reject(new Error('verify')), () => handled.push('c'));
   await turn();
-  assert.deepEqual([c.isOpen, handled.length, lane.isEmpty, lane.bytes], [false, 2, true, 0]);
+  assert.deepEqual([c.isOpen, handled.length, lane.isEmpty, lane.queuedBytes], [false, 2, true, 0]);
 });
 
 test('random commands of some connections take effect in the order of sending', async () => {
@@ -248,7 +248,7 @@ test('random commands of some connections take effect in the order of sending', 
       await turn();
     }
     assert.deepEqual(
-      [lane.bytes, lane.isEmpty, counters.readsRefused],
+      [lane.queuedBytes, lane.isEmpty, counters.readsRefused],
       [0, true, 0],
       `seed ${seed}`,
     );

@@ -250,24 +250,29 @@ test('cache channels have a history of one event, and presence channels presence
   const history = new RoomRules(config.history);
   const presence = new RoomRules(config.presence);
   for (const kind of ['cache-', 'private-cache-', 'private-encrypted-cache-', 'presence-cache-']) {
-    assert.deepEqual(history.of(`~123:${kind}x`), { size: 1, ttlMs: 1_800_000 }, kind);
-    assert.deepEqual(history.of(`~9:${kind}x`), { size: 1, ttlMs: 60_000 }, kind);
+    assert.deepEqual(history.ruleFor(`~123:${kind}x`), { size: 1, ttlMs: 1_800_000 }, kind);
+    assert.deepEqual(history.ruleFor(`~9:${kind}x`), { size: 1, ttlMs: 60_000 }, kind);
   }
-  for (const room of ['~123:x', '~123:private-x', '~123:u:1']) assert.equal(history.of(room), null);
-  assert.equal(presence.of('~123:presence-x'), true);
-  assert.equal(presence.of('~123:u:1'), true);
-  assert.equal(presence.of('~123:x'), null, 'the rules of native rooms do not apply');
-  assert.deepEqual(history.of('cache-x'), { size: 5, ttlMs: 3_600_000 });
+  for (const room of ['~123:x', '~123:private-x', '~123:u:1'])
+    assert.equal(history.ruleFor(room), null);
+  assert.equal(presence.ruleFor('~123:presence-x'), true);
+  assert.equal(presence.ruleFor('~123:u:1'), true);
+  assert.equal(presence.ruleFor('~123:x'), null, 'the rules of native rooms do not apply');
+  assert.deepEqual(history.ruleFor('cache-x'), { size: 5, ttlMs: 3_600_000 });
 });
 
 test('the rooms of a shared app have rules under their own names', (t) => {
   const { config } = valid(t, { shared: true, cacheTtl: 60 }, { FANFARE_HISTORY: 'cache-a=9/1h' });
   const history = new RoomRules(config.history);
-  assert.deepEqual(history.of('cache-x'), { size: 1, ttlMs: 60_000 });
-  assert.deepEqual(history.of('cache-a'), { size: 9, ttlMs: 3_600_000 }, 'FANFARE_HISTORY wins');
+  assert.deepEqual(history.ruleFor('cache-x'), { size: 1, ttlMs: 60_000 });
+  assert.deepEqual(
+    history.ruleFor('cache-a'),
+    { size: 9, ttlMs: 3_600_000 },
+    'FANFARE_HISTORY wins',
+  );
   const presence = new RoomRules(config.presence);
-  assert.equal(presence.of('presence-x'), true);
-  assert.equal(presence.of('~123:u:1'), true);
+  assert.equal(presence.ruleFor('presence-x'), true);
+  assert.equal(presence.ruleFor('~123:u:1'), true);
 });
 
 test('an app has rules of its own for its rooms, and none for others', (t) => {
@@ -278,15 +283,15 @@ test('an app has rules of its own for its rooms, and none for others', (t) => {
   ];
   const { config } = valid(t, apps);
   const history = new RoomRules(config.history);
-  assert.deepEqual(history.of('~123:chat~1'), { size: 9, ttlMs: 3_600_000 });
-  assert.deepEqual(history.of('~123:news'), { size: 5, ttlMs: 60_000 });
+  assert.deepEqual(history.ruleFor('~123:chat~1'), { size: 9, ttlMs: 3_600_000 });
+  assert.deepEqual(history.ruleFor('~123:news'), { size: 5, ttlMs: 60_000 });
   for (const room of ['~9:chat~1', 'chat:1', '~9:news', 'news', '~123:u:news'])
-    assert.equal(history.of(room), null, room);
+    assert.equal(history.ruleFor(room), null, room);
   const presence = new RoomRules(config.presence);
-  assert.equal(presence.of('~123:team~a'), true);
-  for (const room of ['~9:team~a', 'team:a']) assert.equal(presence.of(room), null, room);
+  assert.equal(presence.ruleFor('~123:team~a'), true);
+  for (const room of ['~9:team~a', 'team:a']) assert.equal(presence.ruleFor(room), null, room);
   const shared = valid(t, { ...rules, shared: true }).config;
-  assert.deepEqual(new RoomRules(shared.history).of('chat:1'), { size: 9, ttlMs: 3_600_000 });
+  assert.deepEqual(new RoomRules(shared.history).ruleFor('chat:1'), { size: 9, ttlMs: 3_600_000 });
   for (const history of ['a=1/1h', [7], ['a'], ['~1:a=1/1h'], Array(21).fill('a=1/1h')])
     assert.match(fault(t, { history }), /\.history(?:: not an array of 0 to 20$|\[0\]: not )/);
   assert.match(fault(t, { presence: ['a b'] }), /\.presence\[0\]: not a pattern/);

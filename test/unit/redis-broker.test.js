@@ -376,7 +376,7 @@ test('rooms linger for their time each, in order', (t) => {
   linger.add('d');
   pass(50);
   assert.deepEqual(over, [['a'], ['b']]);
-  assert.deepEqual(linger.clear(), ['d']);
+  assert.deepEqual(linger.forgetRooms(), ['d']);
   pass(500);
   assert.equal(over.length, 2);
 });

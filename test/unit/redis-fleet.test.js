@@ -271,9 +271,9 @@ test('workers adopt the rules that they lack, then nobody tells rules', (t) => {
     'late history h.*',
     'late state s.*',
   ]);
-  assert.equal(late.rules.of('h.1')?.size, 50);
-  assert.equal(late.rules.of('s.1')?.state?.maxBytes, 1000);
-  assert.equal(a.rules.of('other.1')?.size, 5);
+  assert.equal(late.rules.ruleFor('h.1')?.size, 50);
+  assert.equal(late.rules.ruleFor('s.1')?.state?.maxBytes, 1000);
+  assert.equal(a.rules.ruleFor('other.1')?.size, 5);
   const told = take('workers').filter(({ fields }) => fields.rules !== undefined);
   assert.deepEqual(
     told.map(({ kind }) => kind),
@@ -298,15 +298,15 @@ test('adopted rules for state apply before rules for history, and there are at m
       }),
     );
   told([], ['x.*=5/1h']);
-  assert.equal(rules.of('x.1')?.state?.maxBytes, 1000);
+  assert.equal(rules.ruleFor('x.1')?.state?.maxBytes, 1000);
   told(['x.*=7/60s'], []);
-  assert.equal(rules.of('x.1')?.size, 5);
+  assert.equal(rules.ruleFor('x.1')?.size, 5);
   for (const from of [0, 90])
     told(
       Array.from({ length: 90 }, (_, i) => `r${from + i}.*=5/60s`),
       [],
     );
-  const adopted = Array.from({ length: 180 }, (_, i) => rules.of(`r${i}.1`)).filter(Boolean);
+  const adopted = Array.from({ length: 180 }, (_, i) => rules.ruleFor(`r${i}.1`)).filter(Boolean);
   assert.equal(adopted.length, 99);
 });
 
@@ -326,7 +326,7 @@ test('rules that were lost on their way are told again with a heartbeat', (t) =>
   assert.deepEqual(adopted, []);
   pass(4100);
   assert.deepEqual(adopted, ['b history h.*']);
-  assert.equal(rules.of('h.1')?.size, 50);
+  assert.equal(rules.ruleFor('h.1')?.size, 50);
 });
 
 test('a worker that is back from an outage tells its rules to those that joined meanwhile', (t) => {
@@ -366,7 +366,7 @@ test('a worker that starts waits for the rules of others', async (t) => {
   assert.equal(isSettled, false);
   pass(80);
   await settled;
-  assert.equal(rules.of('h.1')?.size, 50);
+  assert.equal(rules.ruleFor('h.1')?.size, 50);
 });
 
 test('with a worker of v0.2.0 all report every two seconds, in its form, too', (t) => {

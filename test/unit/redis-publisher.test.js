@@ -57,7 +57,7 @@ for (const key of ['', 'key'])
     commands[0].resolve(1);
     assert.equal(await answered, 'accepted');
     clock.nowMs = TIMEOUT_MS + 10;
-    publisher.unanswered.expire(clock.nowMs);
+    publisher.unanswered.expireLate(clock.nowMs);
     // Redis has perhaps published them, so a promise that it has not would be false.
     assert.equal(await late, 'OUTCOME_UNKNOWN');
     assert.equal(await next, 'OUTCOME_UNKNOWN');
@@ -74,7 +74,7 @@ test('without any answer the connection is given up, and what was never written 
   publisher.flush();
   const gathered = publish('b');
   clock.nowMs = TIMEOUT_MS;
-  publisher.unanswered.expire(clock.nowMs);
+  publisher.unanswered.expireLate(clock.nowMs);
   assert.equal(destroyed.length, 1);
   /** @type {any} */ (publisher.connection).isWritable = false;
   publisher.flush();

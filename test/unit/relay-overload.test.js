@@ -162,8 +162,8 @@ test('if the counts of places differ, the relay adopts that of the worker', OPTI
   // forgotten.
   for (let i = 0; i < 3; i++) places.take(holder, 'leaked');
   places.giveBack(holder, 'lost');
-  await until(() => places.counts.of('leaked') === 0 && places.counts.of('lost') === 1);
-  assert.equal(places.counts.of('kept'), 2);
+  await until(() => places.counts.countOf('leaked') === 0 && places.counts.countOf('lost') === 1);
+  assert.equal(places.counts.countOf('kept'), 2);
   assert.equal(relay.places.reconciled, 4);
   own.release('kept');
   own.release('lost');

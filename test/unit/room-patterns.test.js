@@ -18,44 +18,44 @@ test('the first pattern that matches a room applies', () => {
   ]);
   assert.deepEqual(faults, []);
   const history = new RoomRules(rules);
-  assert.deepEqual(history.of('chat.vip'), { size: 500, ttlMs: 3_600_000 });
-  assert.deepEqual(history.of('chat.'), { size: 100, ttlMs: 300_000 });
-  assert.deepEqual(history.of('chat.a.b'), { size: 100, ttlMs: 300_000 });
-  assert.deepEqual(history.of('ab'), { size: 1, ttlMs: 120_000 });
-  assert.deepEqual(history.of('a/x/b'), { size: 1, ttlMs: 120_000 });
-  assert.deepEqual(history.of('chatty'), { size: 7, ttlMs: 86_400_000 });
-  assert.deepEqual(history.of('a.b'), { size: 1, ttlMs: 120_000 });
-  assert.deepEqual(history.of('chat.vip'), { size: 500, ttlMs: 3_600_000 }, 'remembered');
+  assert.deepEqual(history.ruleFor('chat.vip'), { size: 500, ttlMs: 3_600_000 });
+  assert.deepEqual(history.ruleFor('chat.'), { size: 100, ttlMs: 300_000 });
+  assert.deepEqual(history.ruleFor('chat.a.b'), { size: 100, ttlMs: 300_000 });
+  assert.deepEqual(history.ruleFor('ab'), { size: 1, ttlMs: 120_000 });
+  assert.deepEqual(history.ruleFor('a/x/b'), { size: 1, ttlMs: 120_000 });
+  assert.deepEqual(history.ruleFor('chatty'), { size: 7, ttlMs: 86_400_000 });
+  assert.deepEqual(history.ruleFor('a.b'), { size: 1, ttlMs: 120_000 });
+  assert.deepEqual(history.ruleFor('chat.vip'), { size: 500, ttlMs: 3_600_000 }, 'remembered');
   const { rules: more } = parsePresenceRules(['a*ba', 'x*y*y*z']);
   const presence = new RoomRules(more);
   for (const room of ['aba', 'abba', 'abababa', 'xyyz', 'xaybycz'])
-    assert.equal(presence.of(room), true, room);
+    assert.equal(presence.ruleFor(room), true, room);
   for (const room of ['ba', 'ab', 'abab', 'xyz', 'xz', 'xyya'])
-    assert.equal(presence.of(room), null, room);
+    assert.equal(presence.ruleFor(room), null, room);
 });
 
 test('no pattern matches the room of all connections', () => {
-  assert.equal(new RoomRules(parsePresenceRules(['*']).rules).of('*'), null);
+  assert.equal(new RoomRules(parsePresenceRules(['*']).rules).ruleFor('*'), null);
 });
 
 test('a pattern matches whole names, and a dot is a dot', () => {
   const presence = new RoomRules(parsePresenceRules(['chat.a', 'x.*']).rules);
-  assert.equal(presence.of('chat.a'), true);
+  assert.equal(presence.ruleFor('chat.a'), true);
   for (const room of ['chatxa', 'chat.ab', 'my.chat.a', 'xyz', 'x'])
-    assert.equal(presence.of(room), null, room);
+    assert.equal(presence.ruleFor(room), null, room);
 });
 
 test('many stars do not take exponential time', () => {
   const { rules } = parsePresenceRules([`${'*a'.repeat(12)}${'*'.repeat(20)}b`]);
   const started = performance.now();
-  assert.equal(new RoomRules(rules).of('a'.repeat(30)), null);
+  assert.equal(new RoomRules(rules).ruleFor('a'.repeat(30)), null);
   // Trying every split of the name would take hours.
   assert.ok(performance.now() - started < 10_000);
 });
 
 test('results are cached for a bounded number of rooms', () => {
   const presence = new RoomRules(parsePresenceRules(['r*']).rules);
-  for (let i = 0; i < 50_000; i++) assert.equal(presence.of(`r${i}`), true);
+  for (let i = 0; i < 50_000; i++) assert.equal(presence.ruleFor(`r${i}`), true);
   assert.ok(presence.remembered.size <= 20_000);
 });
 

@@ -99,7 +99,7 @@ class Server {
       hub: /** @type {any} */ (hub),
       door: createNativeDoor({
         identities: {
-          enter: authentication.admitConnection.bind(authentication),
+          enterSession: authentication.admitConnection.bind(authentication),
           leave: authentication.leave.bind(authentication),
         },
         receive: (

@@ -126,7 +126,7 @@ function websocketsOf(compression) {
     hub,
     door: createNativeDoor({
       identities: {
-        enter: (/** @type {unknown} */ connection) => hub.addConnection(connection),
+        enterSession: (/** @type {unknown} */ connection) => hub.addConnection(connection),
         leave() {},
       },
       receive() {},

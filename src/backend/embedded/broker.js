@@ -71,7 +71,7 @@ export class EmbeddedBroker {
     this.isClosed = true;
     // Failures are reported to the publishers.
     await Promise.allSettled([this.last]);
-    this.delayedUnsubscribe.clear();
+    this.delayedUnsubscribe.forgetRooms();
     this.#unsubscribe([...this.rooms.keys()]);
     this.unreported = 0;
     this.#report();

@@ -174,7 +174,7 @@ export class FleetPlaces {
     if (this.#rules === null) return false;
     const kind = kindOfKey(key);
     const { cap, mode } = ruleOf(this.#rules, kind, ownCap);
-    const elsewhere = this.#elsewhere.of(key);
+    const elsewhere = this.#elsewhere.countOf(key);
     if (mode === 'off' || elsewhere === 0 || held + elsewhere < cap) {
       if (held >= this.#threshold[kind] && this.isAlone) this.counters.decisions.alone++;
       return false;

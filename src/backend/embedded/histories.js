@@ -96,7 +96,7 @@ export class Histories {
     const kept = Math.min(count, rule.size);
     let from = 0;
     for (let i = kept; i < count; i++) from += LENGTH_BYTES + run.readUInt32BE(from);
-    this.bytes += stream.push(from === 0 ? run : run.subarray(from), kept);
+    this.bytes += stream.pushRun(from === 0 ? run : run.subarray(from), kept);
     stream.offset += count;
     this.publications += kept;
     stream.expiresMs = nowMs + rule.ttlMs;
@@ -278,7 +278,7 @@ class Stream {
   }
 
   /** @param {Buffer} run @param {number} count @returns {number} bytes added */
-  push(run, count) {
+  pushRun(run, count) {
     const before = this.bytes;
     const { length } = run;
     let last = this.segments[this.segments.length - 1];

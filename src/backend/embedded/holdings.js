@@ -40,7 +40,7 @@ export class Holdings {
   }
 
   /** @param {string} name @returns {ReadonlyMap<O, V>|undefined} */
-  of(name) {
+  holdersOf(name) {
     return this.#holders.get(name);
   }
 

@@ -37,7 +37,7 @@ export class IdempotencyKeys {
    * @returns {First|null} null: the key is new
    */
   find(room, key, nowMs) {
-    const name = nameOf(room, key);
+    const name = nameOfKey(room, key);
     const first = this.#young.get(name) ?? this.#old.get(name);
     return first === undefined || first.untilMs <= nowMs ? null : first;
   }
@@ -51,7 +51,7 @@ export class IdempotencyKeys {
       this.#turn(nowMs);
     }
     const untilMs = nowMs + IDEMPOTENCY_MS;
-    this.#young.set(nameOf(room, key), { position, fingerprint, untilMs });
+    this.#young.set(nameOfKey(room, key), { position, fingerprint, untilMs });
   }
 
   /**
@@ -86,7 +86,7 @@ export function isConflict(first, fingerprint) {
 }
 
 /** @param {string} room @param {string} key */
-function nameOf(room, key) {
+function nameOfKey(room, key) {
   // A room's name has no space.
   return `${room} ${key}`;
 }

@@ -16,7 +16,7 @@ export function createBackend(parts, { recorder = null } = {}) {
   const broker = new EmbeddedBroker({
     link,
     roomLingerMs: config.roomLingerMs,
-    historyOf: (room) => historyRules.of(room),
+    historyOf: (room) => historyRules.ruleFor(room),
     counters,
   });
   const presence = config.presence.length > 0 ? new EmbeddedPresence(link, broker.publisher) : null;

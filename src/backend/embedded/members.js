@@ -30,7 +30,7 @@ export class Members {
 
   /** @param {O} owner @param {string} room @param {string} user @param {Buffer} member kept */
   join(owner, room, user, member) {
-    const isFirst = this.owned.hold(owner, nameOf(room, user), true);
+    const isFirst = this.owned.hold(owner, nameOfMember(room, user), true);
     let users = this.rooms.get(room);
     if (users === undefined) this.rooms.set(room, (users = new Map()));
     users.set(user, member);
@@ -41,7 +41,7 @@ export class Members {
 
   /** @param {O} owner @param {string} room @param {string} user */
   leave(owner, room, user) {
-    if (this.owned.drop(owner, nameOf(room, user))) this.#remove(room, user);
+    if (this.owned.drop(owner, nameOfMember(room, user))) this.#remove(room, user);
   }
 
   /** Removes all users of an owner. @param {O} owner */
@@ -94,6 +94,6 @@ export class Members {
 }
 
 /** The length tells where the user begins, whatever the room. @param {string} room @param {string} user */
-function nameOf(room, user) {
+function nameOfMember(room, user) {
   return `${room.length} ${room}${user}`;
 }

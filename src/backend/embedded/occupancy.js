@@ -65,7 +65,7 @@ export class RoomOccupancy {
   /** Of all owners. @param {string} room */
   connectionsIn(room) {
     let sum = 0;
-    for (const connections of this.#counts.of(room)?.values() ?? []) sum += connections;
+    for (const connections of this.#counts.holdersOf(room)?.values() ?? []) sum += connections;
     return sum;
   }
 

@@ -202,7 +202,7 @@ export class RelayBus {
    * @param {Buffer} buffer @param {number} start @param {number} end
    */
   #pass(room, kind, buffer, start, end) {
-    const links = this.rooms.of(room);
+    const links = this.rooms.holdersOf(room);
     if (links === undefined) return;
     const count = readNumber(buffer, start + HEAD_BYTES);
     makePublication(buffer, start + HEAD_BYTES);
@@ -233,7 +233,7 @@ export class RelayBus {
 
   /** @param {string} room @param {Buffer} head @param {Buffer} member */
   #event(room, head, member) {
-    const links = this.rooms.of(room);
+    const links = this.rooms.holdersOf(room);
     if (links === undefined) return;
     const event = Buffer.concat([head, member]);
     for (const link of links.keys()) link.out().publication(OP.PUBLICATION, room, event);

@@ -59,7 +59,7 @@ export class PlaceHolder {
         break;
       }
       case 'release':
-        if (this.held.of(message.key) === 0)
+        if (this.held.countOf(message.key) === 0)
           throw new MalformedMessage('released an address that was not acquired');
         places.giveBack(this, message.key);
         break;
@@ -164,7 +164,7 @@ export class ServerPlaces {
    * @returns `connections` of the key now
    */
   acquire(holder, { key, cap, force }) {
-    const connections = this.counts.of(key);
+    const connections = this.counts.countOf(key);
     if ((connections >= cap && !force) || this.fleet.refuses(key, connections, force, cap))
       return { admitted: false, connections };
     this.take(holder, key);
@@ -193,9 +193,10 @@ export class ServerPlaces {
     let places = 0;
     for (const key of [...own.byKey.keys()]) {
       const { held, asked } = told.get(key) ?? NO_PLACES;
-      for (; own.of(key) > held + asked; places++) this.giveBack(holder, key);
+      for (; own.countOf(key) > held + asked; places++) this.giveBack(holder, key);
     }
-    for (const [key, { held }] of told) for (; own.of(key) < held; places++) this.take(holder, key);
+    for (const [key, { held }] of told)
+      for (; own.countOf(key) < held; places++) this.take(holder, key);
     if (places === 0) return;
     this.reconciled += places;
     this.log.warn(

@@ -6,13 +6,13 @@ export class Tally {
   total = 0;
 
   /** @param {string} key */
-  of(key) {
+  countOf(key) {
     return this.byKey.get(key) ?? 0;
   }
 
   /** @param {string} key @param {number} change @returns {number} of the key now */
   add(key, change) {
-    const number = this.of(key) + change;
+    const number = this.countOf(key) + change;
     if (number > 0) this.byKey.set(key, number);
     else this.byKey.delete(key);
     this.total += change;

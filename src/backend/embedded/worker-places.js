@@ -87,7 +87,7 @@ export class WorkerPlaces {
   release(key) {
     // If the link has ended, the relay has released everything this worker held.
     if (!this.link.isOpen) return;
-    if (this.#held.of(key) === 0) {
+    if (this.#held.countOf(key) === 0) {
       this.link.log.error('released a place that is not held');
       return;
     }
@@ -152,7 +152,7 @@ export class WorkerPlaces {
     /** @type {[key: string, places: {held: number, asked: number}][]} */
     const places = Array.from(keys, (key) => [
       key,
-      { held: this.#held.of(key), asked: this.#asked.of(key) },
+      { held: this.#held.countOf(key), asked: this.#asked.countOf(key) },
     ]);
     this.link.tell({ type: 'places', places });
   }

@@ -299,7 +299,7 @@ export class RedisBroker {
 
   /** @param {string} room @returns null: no node serves its slot */
   #nodeOf(room) {
-    return this.node ?? this.cluster?.of(slotOfTag(room)) ?? null;
+    return this.node ?? this.cluster?.nodeOfSlot(slotOfTag(room)) ?? null;
   }
 
   #fleetNode() {
@@ -308,7 +308,7 @@ export class RedisBroker {
 
   /** @param {string} channel @returns null: no node serves its slot */
   #nodeFor(channel) {
-    return this.node ?? this.cluster?.of(slotOf(channel)) ?? null;
+    return this.node ?? this.cluster?.nodeOfSlot(slotOf(channel)) ?? null;
   }
 
   #nodes() {
@@ -350,7 +350,8 @@ export class RedisBroker {
   #nodeOnMoved(channels) {
     const bytes = channels.map((channel) => Buffer.from(channel));
     const rooms = bytes.filter((channel) => this.keys.kindOf(channel) === CHANNEL_KIND.ROOM);
-    if (rooms.length > 0) this.events?.onLost?.(rooms.map((channel) => this.keys.roomOf(channel)));
+    if (rooms.length > 0)
+      this.events?.onLost?.(rooms.map((channel) => this.keys.roomOfRedisChannel(channel)));
   }
 
   /** @param {string} reason @param {string} address of a node in a cluster; else empty */

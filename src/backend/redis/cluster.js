@@ -74,13 +74,13 @@ export class RedisCluster {
   }
 
   /** @param {number} slot */
-  of(slot) {
+  nodeOfSlot(slot) {
     return this.owners[slot];
   }
 
   /** @param {string} channel @returns {Promise<void>} */
   subscribe(channel) {
-    const node = this.of(slotOf(channel));
+    const node = this.nodeOfSlot(slotOf(channel));
     if (node !== null) return node.subscriptions.subscribe(channel);
     this.waiting.add(channel);
     return Promise.reject(
@@ -91,7 +91,7 @@ export class RedisCluster {
   /** @param {string} channel */
   unsubscribe(channel) {
     this.waiting.delete(channel);
-    this.of(slotOf(channel))?.subscriptions.unsubscribe(channel);
+    this.nodeOfSlot(slotOf(channel))?.subscriptions.unsubscribe(channel);
   }
 
   /** @param {RedisNode|null} witness the node that refused a slot */
@@ -228,7 +228,7 @@ export class RedisCluster {
         else this.#retire(address, node);
       }
       for (const channel of this.waiting) {
-        const node = this.of(slotOf(channel));
+        const node = this.nodeOfSlot(slotOf(channel));
         if (node === null) continue;
         this.waiting.delete(channel);
         node.subscriptions.subscribe(channel).catch(() => {}); // the node retries
@@ -241,7 +241,7 @@ export class RedisCluster {
   #move(node) {
     /** @type {Map<RedisNode|null, import('./subscriber.js').Subscription[]>} */
     const byOwner = new Map();
-    for (const subscription of node.subscriptions.take((slot) => this.owners[slot] === node)) {
+    for (const subscription of node.subscriptions.takeMoved((slot) => this.owners[slot] === node)) {
       if (subscription.channel === node.probeChannel) continue;
       const owner = this.owners[subscription.slot];
       const those = byOwner.get(owner);

@@ -68,7 +68,7 @@ export class DeadSessions {
   }
 
   /** @param {string} session of a dead worker @returns {boolean} false: too many are reported */
-  report(session) {
+  reportSession(session) {
     if (this.#reported.length >= MAX_REPORTED) return false;
     this.#reported.push(session);
     return true;

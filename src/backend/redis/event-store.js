@@ -116,7 +116,7 @@ export class RedisEventStore {
 
   /** @param {string} room @param {number} connections @param {boolean} isTold */
   count(room, connections, isTold) {
-    this.rooms.report(room, connections);
+    this.rooms.reportCount(room, connections);
     if (isTold) this.occupancy.join(room, ONLY_USER, Buffer.from(String(connections)));
   }
 

@@ -60,7 +60,7 @@ export class RedisFleet {
           connections: this.connections.own,
           ...this.rules.toTell(sinceMs, this.#known()),
         }),
-        read: (fields, before) => this.#read(fields, before),
+        read: (fields, before) => this.#readFacts(fields, before),
         onGone: (facts) => this.#onGone(facts),
         maxHeartbeatMs: () => (this.old.count > 0 ? OLD_HEARTBEAT_MS : Number.POSITIVE_INFINITY),
       },
@@ -185,7 +185,7 @@ export class RedisFleet {
    * @param {import('../membership.js').Fields} fields of another worker
    * @param {Facts|undefined} before @returns {Facts|null} null if they are malformed
    */
-  #read({ connections, knows, rules }, before) {
+  #readFacts({ connections, knows, rules }, before) {
     // The worker is a member all the same.
     if (rules !== undefined && !this.rules.read(rules)) this.onFault('malformed', 'workers');
     if (!this.connections.read(connections, before?.connections ?? 0)) return null;

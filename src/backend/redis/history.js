@@ -185,7 +185,7 @@ export class RedisHistory {
       publisher.gather(call);
     }
     const place = call.add(publication, bytes);
-    publisher.hold(call, bytes);
+    publisher.holdBytes(call, bytes);
     return call.positionOf(place);
   }
 
@@ -195,7 +195,7 @@ export class RedisHistory {
     if (refusal !== '') return unavailable(refusal);
     if (from.endedEpoch) this.cache(room).end(from.endedEpoch);
     const read = this.createRead(room, rule, from);
-    if (this.waiting.size === 0 && this.#hasTurn(read)) this.#begin(read);
+    if (this.waiting.size === 0 && this.#hasTurn(read)) this.#beginRead(read);
     else if (this.waiting.size < MAX_WAITING) this.waiting.add(read);
     else return unavailable('too many reads are waiting for Redis');
     return read.done.promise;
@@ -207,7 +207,7 @@ export class RedisHistory {
   }
 
   /** @param {HistoryRead} read */
-  #begin(read) {
+  #beginRead(read) {
     this.reading += read.weight;
     if (read.isPosition) read.guard = this.#guard();
     this.publisher.gather(read);
@@ -228,7 +228,7 @@ export class RedisHistory {
       const refusal = this.publisher.refusal(0);
       if (refusal === '' && !this.#hasTurn(next)) break;
       this.waiting.delete(next);
-      if (refusal === '') this.#begin(next);
+      if (refusal === '') this.#beginRead(next);
       else next.done.reject(new BrokerError('UNAVAILABLE', refusal));
     }
   }
@@ -301,7 +301,7 @@ export class RedisHistory {
   /** Without the body. @param {LoadedScript} script @param {string} room */
   maxCallBytes(script, room) {
     // Four names of up to three bytes a character; everything else fits into the rest.
-    return script.bytes + (this.keys.prefix.length + room.length) * 12 + 768;
+    return script.callBytes + (this.keys.prefix.length + room.length) * 12 + 768;
   }
 }
 

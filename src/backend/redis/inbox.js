@@ -66,7 +66,7 @@ export class Inbox {
       this.onOther(channel, message);
       return;
     }
-    const room = keys.roomOf(channel);
+    const room = keys.roomOfRedisChannel(channel);
     const batch = new BatchReader(message);
     while (batch.next()) {
       const { publication, offset, epoch } = batch;

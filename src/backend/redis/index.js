@@ -28,7 +28,7 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
     log,
     counters,
     workerId,
-    historyOf: (room) => historyRules.of(room),
+    historyOf: (room) => historyRules.ruleFor(room),
     historyRules,
     onPublishLag: events.onPublishLag,
     onRoundTrip: events.onRoundTrip,

@@ -51,7 +51,7 @@ export class Keys {
   }
 
   /** @param {Buffer} channel of a room */
-  roomOf(channel) {
+  roomOfRedisChannel(channel) {
     return channel.toString('latin1', this.roomAt, channel.length - 1);
   }
 

@@ -246,7 +246,7 @@ export class RedisNode {
 
   /** @param {number} nowMs on the live clock */
   tick(nowMs) {
-    this.publisher.unanswered.expire(nowMs);
+    this.publisher.unanswered.expireLate(nowMs);
     this.probe.tick(nowMs);
     this.identity.tick(nowMs);
   }

@@ -65,9 +65,9 @@ export class OccupancyStore {
     const isOut = take > 0 || what === 'leave';
     const isCounted = recording.counts(tag);
     const [waiting, earlyMs] = await recording.redis.webhooksOccupancy(
-      recording.keys.of(tag, 'sessions'),
+      recording.keys.partitionKey(tag, 'sessions'),
       ...recording.keysOf(tag),
-      recording.keys.of(tag, 'counts'),
+      recording.keys.partitionKey(tag, 'counts'),
       session,
       isOut ? 'out' : 'in',
       ...transitionsOf(tag, recording.covers),

@@ -31,7 +31,7 @@ export class PartitionKeys {
    * @param {string} tag a room, or `u:` and a user as JSON
    * @param {'sequence'|'sessions'|'counts'|'outbox'} name
    */
-  of(tag, name) {
+  partitionKey(tag, name) {
     return `${this.head}${tag}}:${name}`;
   }
 

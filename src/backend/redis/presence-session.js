@@ -117,14 +117,15 @@ export class PresenceSession {
 
   /** @param {string} name of a dead worker's session */
   reportDead(name) {
-    if (name !== this.name && this.dead.report(name)) this.beat.onDue();
+    if (name !== this.name && this.dead.reportSession(name)) this.beat.onDue();
   }
 
   /**
    * Starts a new session if anything was written under the current one.
    * @param {() => string[]} roomsOf lists the rooms with users or changes
    * @returns {Promise<{hasLostAll: boolean, doubts: number}>} `hasLostAll`: Redis has lost its data
-   *   since the last session began; `doubts` is for `settle`, when all users have been queued again
+   *   since the last session began; `doubts` is for `settleDoubts`
+   *   when all users have been queued again
    */
   async begin(roomsOf) {
     const { doubts } = this;
@@ -160,7 +161,7 @@ export class PresenceSession {
   }
 
   /** @param {number} doubts returned by `begin` */
-  settle(doubts) {
+  settleDoubts(doubts) {
     this.settled = doubts;
   }
 
@@ -204,7 +205,7 @@ export class PresenceSession {
    * @param {Map<string, string[]>} rooms by session
    */
   async find(rooms) {
-    for (const [session, those] of rooms) await this.rooms.list(session, those);
+    for (const [session, those] of rooms) await this.rooms.addToList(session, those);
     // The rooms come first: if a session ends meanwhile, clearing it finds them.
     if (await this.dead.haveEnded([...rooms.keys()])) this.beat.hurry();
   }
@@ -213,7 +214,7 @@ export class PresenceSession {
   async clearPast() {
     const { name, rooms } = this.past[0];
     // Redis may lack the list of the session's rooms.
-    await this.rooms.list(name, rooms);
+    await this.rooms.addToList(name, rooms);
     this.dead.end(name);
     this.past.shift();
   }

@@ -250,7 +250,7 @@ export class RedisPresence {
       while (this.#hasWork && this.isUp && !this.isClosed) {
         if (!this.connection.isWritable)
           throw new BrokerError('UNAVAILABLE', 'Redis is unavailable');
-        if (!session.isSure) await this.#begin();
+        if (!session.isSure) await this.#beginSession();
         else if (session.isHeartbeatDue) await session.pulse();
         else {
           if (this.changed.size > 0 || this.reads.size > 0) await this.#round();
@@ -287,11 +287,11 @@ export class RedisPresence {
   }
 
   /** Starts a session and queues all users to be written under it. */
-  async #begin() {
+  async #beginSession() {
     const { session } = this;
     const { hasLostAll, doubts } = await session.begin(() => [...this.rooms.keys()]);
     for (const room of this.rooms.values()) this.#rewrite(room, hasLostAll);
-    session.settle(doubts);
+    session.settleDoubts(doubts);
     this.visits?.check();
   }
 

@@ -112,7 +112,7 @@ export class RedisPublisher {
       message.publications.push(publication);
       message.bodyBytes += size;
     }
-    this.hold(message, size);
+    this.holdBytes(message, size);
     return message.done.promise;
   }
 
@@ -128,7 +128,7 @@ export class RedisPublisher {
     const message = new OnceMessage(this, room, publication, idempotencyKey, fingerprint);
     this.gather(message);
     this.latest.set(room, message);
-    this.hold(message, size);
+    this.holdBytes(message, size);
     return message.done.promise;
   }
 
@@ -176,9 +176,9 @@ export class RedisPublisher {
   }
 
   /** Counts bytes until the answer arrives. @param {Message<any>} message @param {number} bytes */
-  hold(message, bytes) {
+  holdBytes(message, bytes) {
     message.heldBytes += bytes + OVERHEAD_BYTES;
-    this.unanswered.hold(bytes + OVERHEAD_BYTES);
+    this.unanswered.holdBytes(bytes + OVERHEAD_BYTES);
   }
 
   flush() {
@@ -314,19 +314,19 @@ export class Message extends OwnCommand {
 
   /** No answer will come. */
   lost() {
-    this.publisher.unanswered.release(this.heldBytes);
+    this.publisher.unanswered.releaseBytes(this.heldBytes);
     /** @type {WrittenBatch} */ (this.batch).settle();
   }
 
   answered() {
     const { unanswered } = this.publisher;
-    unanswered.release(this.heldBytes);
+    unanswered.releaseBytes(this.heldBytes);
     unanswered.answered(/** @type {WrittenBatch} */ (this.batch));
   }
 
   /** The command was never written. @param {string} reason */
   refuse(reason) {
-    this.publisher.unanswered.release(this.heldBytes);
+    this.publisher.unanswered.releaseBytes(this.heldBytes);
     this.done.reject(new BrokerError('UNAVAILABLE', reason));
   }
 

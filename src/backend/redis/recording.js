@@ -105,7 +105,7 @@ export class RedisRecording {
   async occupied(tags) {
     this.#check();
     const exist = await Promise.all(
-      tags.map((tag) => this.redis.exists(this.keys.of(tag, 'sessions'))),
+      tags.map((tag) => this.redis.exists(this.keys.partitionKey(tag, 'sessions'))),
     );
     return tags.filter((_, i) => exist[i] === 1);
   }
@@ -127,8 +127,8 @@ export class RedisRecording {
 
   /** Sequence, out and state, as in record.lua. @param {string} tag */
   keysOf(tag) {
-    const sequence = this.keys.of(tag, 'sequence');
-    if (this.isSharded) return [sequence, this.keys.of(tag, 'outbox'), sequence];
+    const sequence = this.keys.partitionKey(tag, 'sequence');
+    if (this.isSharded) return [sequence, this.keys.partitionKey(tag, 'outbox'), sequence];
     const partition = this.partitionOf(tag);
     return [
       sequence,
@@ -147,7 +147,7 @@ export class RedisRecording {
    * @param {string} tag @param {number} waiting as the script that recorded answered
    */
   async move(tag, waiting) {
-    const outbox = this.keys.of(tag, 'outbox');
+    const outbox = this.keys.partitionKey(tag, 'outbox');
     const partition = this.partitionOf(tag);
     for (let left = waiting; left > 0; ) {
       const entries = (await this.redis.lrangeBuffer(outbox, 0, MOVED - 1)).map(entryOf);

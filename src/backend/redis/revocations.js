@@ -87,7 +87,7 @@ export class RedisRevocations {
     do {
       const [next, pairs] = await this.redis.hscan(this.keys[0], cursor, 'COUNT', PAGE_FIELDS);
       for (let i = 0; i < pairs.length; i += 2) {
-        const revocation = decode(pairs[i], pairs[i + 1]);
+        const revocation = revocationOf(pairs[i], pairs[i + 1]);
         if (revocation !== null) found.set(pairs[i], revocation);
       }
       cursor = next;
@@ -101,7 +101,7 @@ export class RedisRevocations {
 }
 
 /** @param {string} field @param {string} value @returns {Revocation|null} null: not ours */
-function decode(field, value) {
+function revocationOf(field, value) {
   // A newer version may have appended fields.
   const times = /^(\d{1,16}) (\d{1,16})(?: |$)/.exec(value);
   if (times === null) return null;

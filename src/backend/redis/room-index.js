@@ -56,7 +56,7 @@ export class RoomIndex {
   }
 
   /** Sends the count to Redis. @param {string} room @param {number} connections */
-  report(room, connections) {
+  reportCount(room, connections) {
     this.#counts.set(room, connections);
     this.#changed.add(room);
     if (this.#changed.size === 1) setImmediate(() => this.#write());

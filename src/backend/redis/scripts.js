@@ -60,7 +60,7 @@ export class LoadedScript {
   }
 
   /** Bytes of the next call, without numbers, keys and arguments. */
-  get bytes() {
+  get callBytes() {
     return this.#next.length;
   }
 

@@ -33,7 +33,7 @@ export class SessionRooms {
 
   /** @param {string} session @param {string[]} rooms in which it will have users */
   async add(session, rooms) {
-    await this.list(session, rooms);
+    await this.addToList(session, rooms);
     await this.index?.add(session, rooms);
   }
 
@@ -44,7 +44,7 @@ export class SessionRooms {
   }
 
   /** Adds them to the session's own list only. @param {string} session @param {string[]} rooms */
-  async list(session, rooms) {
+  async addToList(session, rooms) {
     for (const chunk of chunksOf(rooms)) await this.redis.sadd(this.#key(session), ...chunk);
   }
 

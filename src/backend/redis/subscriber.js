@@ -97,7 +97,7 @@ export class Subscriber {
    * Removes the channels that another node serves now. Redis has ended their subscriptions here.
    * @param {(slot: number) => boolean} isOurs @returns for `adopt` of the other node's subscriber
    */
-  take(isOurs) {
+  takeMoved(isOurs) {
     const taken = [];
     for (const subscription of this.channels.values()) {
       if (isOurs(subscription.slot)) continue;
@@ -290,7 +290,7 @@ export class Subscriber {
     this.retrying = null;
     this.joining.clear();
     this.leaving.clear();
-    for (const channel of this.delayedUnsubscribe.clear()) {
+    for (const channel of this.delayedUnsubscribe.forgetRooms()) {
       const subscription = this.channels.get(channel);
       this.channels.delete(channel);
       if (subscription !== undefined) this.#fail(subscription, 'Redis is unavailable');

@@ -42,12 +42,12 @@ export class UnansweredMessages {
   }
 
   /** @param {number} bytes until the answer arrives */
-  hold(bytes) {
+  holdBytes(bytes) {
     this.bytes += bytes;
   }
 
   /** A message was answered, or never written. @param {number} bytes that it held */
-  release(bytes) {
+  releaseBytes(bytes) {
     this.messages--;
     this.bytes -= bytes;
     if (this.messages === 0 && this.#idle !== null) {
@@ -71,7 +71,7 @@ export class UnansweredMessages {
   }
 
   /** @param {number} nowMs on the live clock */
-  expire(nowMs) {
+  expireLate(nowMs) {
     const { batches, timeoutMs } = this;
     while (batches.length > 0 && batches[0].unanswered === 0) batches.shift();
     if (batches.length === 0 || nowMs - batches[0].writtenMs < timeoutMs) return;

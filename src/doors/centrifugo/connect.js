@@ -102,7 +102,7 @@ export class ConnectCommand {
   #enterHub(connection, credentials) {
     // Not earlier: after a refused `connect` the connection must still time out.
     this.connections.admitted(connection);
-    this.services.operations.identities.enter(connection, credentials, () => {});
+    this.services.operations.identities.enterSession(connection, credentials, () => {});
   }
 
   /**

@@ -54,7 +54,7 @@ export class RefreshCommands {
           ...expiryOf(identity.endS),
         },
       });
-      this.serverSubscriptions.renew(connection, client);
+      this.serverSubscriptions.renewSubscriptions(connection, client);
     });
   };
 
@@ -62,7 +62,7 @@ export class RefreshCommands {
   #renew(connection, client, identity) {
     const shown = /** @type {Identity} */ (client.identity);
     client.identify(identity, client.lease);
-    this.services.operations.identities.renew(connection, identity);
+    this.services.operations.identities.renewIdentity(connection, identity);
     this.subscriptions.limit(connection, client, identity.endS);
     if (!identity.hasInfoOf(shown))
       this.services.operations.joins.showUser(connection, whoOf(connection, client));
@@ -73,7 +73,7 @@ export class RefreshCommands {
     const { channel = '', token = '' } = request;
     if (channel === '' || token === '') return connection.close(DISCONNECTS.BAD_REQUEST);
     if (!this.subscriptions.isIn(connection, channel)) throw new DoorError(103);
-    this.subscriptions.verify(connection, client, channel, token, (identity, code, why) => {
+    this.subscriptions.verifyToken(connection, client, channel, token, (identity, code, why) => {
       if (identity === null)
         return this.#refuseToken(connection, id, code, DISCONNECTS.SUBSCRIPTION_EXPIRED, why);
       if (!this.subscriptions.isIn(connection, channel))

@@ -95,7 +95,7 @@ export class ServerSubscriptions {
    * Applies the new token of a connected client.
    * @param {Connection} connection @param {CentrifugoClient} client
    */
-  renew(connection, client) {
+  renewSubscriptions(connection, client) {
     const wanted = this.#wantedBy(client);
     if (this.#isOverLimit(connection, wanted.size)) return;
     for (const [channel, { by }] of client.listSubscriptions())
@@ -250,7 +250,7 @@ export class ServerSubscriptions {
       // A resync, now among the frames, has ended the membership.
       if (paidBytes < 0) return connection.close(DISCONNECTS.INSUFFICIENT_STATE);
       if (paidBytes > 0) this.connections.commandRate.charge(client, paidBytes);
-      this.subscriptions.keep(connection, client, channel, 0, 'connection');
+      this.subscriptions.keepUntil(connection, client, channel, 0, 'connection');
     }
   }
 }

@@ -58,7 +58,7 @@ export class CentrifugoSubscriptions {
       if (!this.rights.has(connection, client, 'join', channel, room)) throw new DoorError(103);
       return this.#enter(connection, client, id, request, null);
     }
-    this.verify(connection, client, channel, token, (identity, code, why) => {
+    this.verifyToken(connection, client, channel, token, (identity, code, why) => {
       if (identity === null)
         return this.connections.refuse(connection, id, new DoorError(code, why || undefined));
       this.#enter(connection, client, id, request, identity);
@@ -119,7 +119,7 @@ export class CentrifugoSubscriptions {
    * @param {(identity: SubscriptionIdentity|null, code: number, why?: string) => void} act as for
    *   `check`
    */
-  verify(connection, client, channel, token, act) {
+  verifyToken(connection, client, channel, token, act) {
     this.check(connection, token, this.readClaims, 'join', (checked, code, why) => {
       if (checked === null) return act(null, code, why);
       const identity = /** @type {SubscriptionIdentity} */ (checked);
@@ -138,7 +138,7 @@ export class CentrifugoSubscriptions {
    */
   check(connection, token, readClaims, kind, act) {
     const { identities } = this.services.operations;
-    identities.verify(connection, token, readClaims, kind, (identity, code, told) => {
+    identities.verifyToken(connection, token, readClaims, kind, (identity, code, told) => {
       if (identity !== null) return act(identity, 0);
       if (code === 'NO_TOKENS') return act(null, 108);
       if (code === 'TOKEN_EXPIRED') return act(null, 109);
@@ -155,7 +155,7 @@ export class CentrifugoSubscriptions {
    */
   prolong(connection, client, channel, endS) {
     const by = client.subscriptionTo(channel)?.by ?? 'right';
-    this.keep(connection, client, channel, endS, by === 'right' ? 'token' : by);
+    this.keepUntil(connection, client, channel, endS, by === 'right' ? 'token' : by);
   }
 
   /**
@@ -163,7 +163,7 @@ export class CentrifugoSubscriptions {
    * @param {number} endS 0: with the connection
    * @param {Source} by
    */
-  keep(connection, client, channel, endS, by) {
+  keepUntil(connection, client, channel, endS, by) {
     this.#forgetChannel(client, channel);
     const expiry = endS > 0 ? this.expiries.add(endS + GRACE_S, connection, channel) : null;
     client.subscribed(channel, subscriptionOf(by, expiry));
@@ -212,7 +212,7 @@ export class CentrifugoSubscriptions {
           return this.connections.refuse(connection, id, new DoorError(112));
         }
         const endS = granted?.endS ?? 0;
-        this.keep(connection, client, channel, endS, granted === null ? 'right' : 'token');
+        this.keepUntil(connection, client, channel, endS, granted === null ? 'right' : 'token');
         const result = { ...resultOf(request, joined), ...expiryOf(endS) };
         client.send(connection, {
           id,
@@ -239,7 +239,7 @@ export class CentrifugoSubscriptions {
     if (!this.services.operations.joins.isIn(connection, room)) return;
     const channel = channelOf(room) ?? room;
     client.send(connection, { push: { channel, subscribe } });
-    this.keep(connection, client, channel, 0, by);
+    this.keepUntil(connection, client, channel, 0, by);
     this.services.operations.joins.attend(connection, room, whoOf(connection, client));
   }
 

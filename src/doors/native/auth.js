@@ -119,7 +119,7 @@ export class AuthCommands {
     const { session } = connection;
     for (const given of session.autojoin) {
       const since = readSince(positionIn(sinces, given));
-      const name = session.roomOf(given);
+      const name = session.validRoomOf(given);
       const room = name === null ? undefined : this.hub.rooms.get(name);
       if (name !== null && (!room?.has(connection) || (since !== null && room.sync !== null)))
         this.joinCommands.autojoin(connection, name, since);

@@ -60,7 +60,7 @@ export class Dispatcher {
     this.counters = counters;
     this.messageDuration = messageDuration;
     /** @type {import('../../operations/lane.js').Resume} */
-    this.resume = (connection, data) => this.handle(connection, data, true);
+    this.resume = (connection, data) => this.handleMessage(connection, data, true);
   }
 
   /** @param {Connection} connection @param {Buffer} data valid UTF-8; not used after the call */
@@ -71,7 +71,7 @@ export class Dispatcher {
     const wait = admitMessage === null ? 0 : admitMessage(connection, started, data.length);
     if (this.hasApps) this.#countFor(connection);
     if (wait !== 0) return this.#refuse(connection, data, wait);
-    this.handle(connection, data, false);
+    this.handleMessage(connection, data, false);
     if (isTimed) this.messageDuration.observe(performance.now() - started);
   }
 
@@ -79,7 +79,7 @@ export class Dispatcher {
    * An error of the server closes only this connection.
    * @param {Connection} connection @param {Buffer} data @param {boolean} hasWaited in the lane
    */
-  handle(connection, data, hasWaited) {
+  handleMessage(connection, data, hasWaited) {
     let command;
     try {
       command = decode(data);

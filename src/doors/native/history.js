@@ -27,7 +27,7 @@ export class HistoryCommand {
   history(connection, command) {
     const { id, limit } = command;
     const { session } = connection;
-    const name = session.roomOf(command.room);
+    const name = session.validRoomOf(command.room);
     if (name === null) return this.replies.invalidRoom(connection, id, command.room);
     const since = readSince(command.since);
     const before = readBefore(command.before);

@@ -44,7 +44,7 @@ export class JoinCommands {
     const { replies } = this;
     const { id } = command;
     const { session } = connection;
-    const name = session.roomOf(command.room);
+    const name = session.validRoomOf(command.room);
     if (name === null) return replies.invalidRoom(connection, id, command.room);
     if (!session.mayJoin(name)) return replies.forbidden(connection, id, 'join');
     const who = this.tracker.covers(name) ? readPresence(command) : null;
@@ -104,7 +104,7 @@ export class JoinCommands {
 
   /** @type {Handler} */
   leave(connection, { id, room: given }) {
-    const name = connection.session.roomOf(given);
+    const name = connection.session.validRoomOf(given);
     if (name === null) return this.replies.invalidRoom(connection, id, given);
     if (!this.joins.unsubscribe(connection, name))
       return this.replies.error(connection, 'NOT_IN_ROOM', id);

@@ -11,7 +11,7 @@ const SUBPROTOCOL = 'fanfare';
 
 /**
  * @param {object} parts
- * @param {Pick<import('../../operations/identities.js').Identities, 'enter'|'leave'>} parts.identities
+ * @param {Pick<import('../../operations/identities.js').Identities, 'enterSession'|'leave'>} parts.identities
  * @param {Door['receive']} parts.receive the dispatcher's own, because a closure would add a frame
  *   to the stack of each message
  * @returns {Door}
@@ -22,7 +22,7 @@ export function createNativeDoor({ identities, receive }) {
     format: FORMAT.FRAMES,
     subprotocol: SUBPROTOCOL,
     mayDeflate: true,
-    open: (connection, _request, credentials) => identities.enter(connection, credentials),
+    open: (connection, _request, credentials) => identities.enterSession(connection, credentials),
     closed: (connection) => identities.leave(connection),
     receive,
     receiveBinary(connection) {

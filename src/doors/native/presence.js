@@ -35,7 +35,7 @@ export class PresenceCommand {
   /** @type {Handler} */
   presence(connection, { id, room: given, limit, after }) {
     const { session } = connection;
-    const name = session.roomOf(given);
+    const name = session.validRoomOf(given);
     if (name === null) return this.replies.invalidRoom(connection, id, given);
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
       return this.replies.invalid(connection, id, BAD_PAGE);

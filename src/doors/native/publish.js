@@ -32,7 +32,8 @@ export class MessageCommand {
     if (key !== undefined && !isIdempotencyKey(key))
       return this.replies.invalid(connection, id, BAD_IDEMPOTENCY_KEY);
     const { session } = connection;
-    const name = command.room === undefined ? onlyRoom(connection) : session.roomOf(command.room);
+    const name =
+      command.room === undefined ? onlyRoom(connection) : session.validRoomOf(command.room);
     if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
     this.publisher.publishFor(this, connection, id, name, {
       source,

@@ -212,7 +212,7 @@ export class EventStreams extends StreamKind {
     // Before anything is written, because only a status stops an EventSource for good.
     const asked = this.joins.askEarly(stream.connection, credentials, names);
     if (asked !== null) return this.#beginAfter(asked, stream, named, names, credentials);
-    this.#begin(stream, named, names, credentials);
+    this.#beginStream(stream, named, names, credentials);
     return null;
   }
 
@@ -229,7 +229,7 @@ export class EventStreams extends StreamKind {
     if (refused !== null) return this.#counted(refused);
     // Leaves out rooms of the token that the hook does not allow.
     const allowed = names.filter((_, i) => refusals[i] === null);
-    this.#begin(stream, request, allowed, credentials);
+    this.#beginStream(stream, request, allowed, credentials);
     for (const [i, one] of refusals.entries()) {
       if (one === null) continue;
       this.replies.count(one);
@@ -242,12 +242,12 @@ export class EventStreams extends StreamKind {
    * @param {EventStream} stream @param {StreamRequest} request @param {readonly string[]} names
    * @param {Credentials|null} credentials
    */
-  #begin(stream, request, names, credentials) {
+  #beginStream(stream, request, names, credentials) {
     const { connection } = stream;
     this.counters.eventStreams++;
     stream.hasBegun = true;
     stream.begin(`${streamHead(request.headers)}${COMMENT}retry: ${randomMs(RETRY_MS)}\n\n`);
-    this.identities.enter(connection, credentials, () => {});
+    this.identities.enterSession(connection, credentials, () => {});
     if (!connection.isOpen) return;
     try {
       this.#join(stream, names, request);

@@ -145,7 +145,7 @@ export class PusherConnections {
     const { app } = client;
     this.#clients.set(connection, client);
     counters.apps.connections[app.id]++;
-    operations.identities.enter(connection, credentials);
+    operations.identities.enterSession(connection, credentials);
     if (!connection.isOpen) return;
     if (app.authorizeWithinMs > 0)
       this.#unauthorized.set(connection, performance.now() + app.authorizeWithinMs);

@@ -148,7 +148,7 @@ class PresenceChannel extends Clientless {
 
   open() {
     this.parts.hub.watch(this.connection, this.#room, {
-      onJoined: () => this.#read(),
+      onJoined: () => this.#readMembers(),
       onRefused: () => this.#fail(),
     });
   }
@@ -199,11 +199,11 @@ class PresenceChannel extends Clientless {
     const { isDoubtful, isRead, isReading } = this.#roster;
     if (!mayRead || !isDoubtful || !isRead || isReading) return false;
     this.#arrivingSinceMs = nowMs;
-    this.#read();
+    this.#readMembers();
     return true;
   }
 
-  async #read() {
+  async #readMembers() {
     if (this.#isClosed) return;
     const isFirst = !this.#roster.isRead;
     const result = await this.#roster.read();

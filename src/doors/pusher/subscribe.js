@@ -92,7 +92,7 @@ export class PusherSubscriptions {
     if (joins.isIn(connection, name)) return this.#repeated(connection, channel);
     this.waiting.delete(connection, channel);
     if (kind.isPrivate) {
-      const faulty = verify(connection, client, channel, auth, data);
+      const faulty = verifySignature(connection, client, channel, auth, data);
       if (faulty !== null) return refuse(faulty);
     } else if (this.publicRooms.get(app.id)?.has(name) === false) return refuse(NOT_PUBLIC);
     /** @type {Member|Refused|null} */
@@ -247,7 +247,7 @@ export class PusherSubscriptions {
  * @param {unknown} auth @param {unknown} data as received
  * @returns {Refused|null} null: the signature is valid
  */
-function verify({ id }, { app }, channel, auth, data) {
+function verifySignature({ id }, { app }, channel, auth, data) {
   if (typeof data !== 'string') return UNAUTHORIZED;
   switch (checkAuth(app, auth, channelText(socketIdOf(id), channel, data))) {
     case 'ok':

@@ -76,7 +76,7 @@ export class MemoryStore {
     this.waiting = [];
     this.streams.sweep(performance.now());
     for (const { room, publication, offset, epoch } of waiting) {
-      for (const { events } of this.rooms.of(room)?.keys() ?? [])
+      for (const { events } of this.rooms.holdersOf(room)?.keys() ?? [])
         events?.onPublication(room, publication, offset, epoch);
     }
   }

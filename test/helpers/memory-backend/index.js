@@ -18,7 +18,7 @@ export function createBackend({ config, historyRules, announcements }) {
   const { serverId, presenceMaxMembers } = config;
   let server = servers.get(serverId);
   if (server === undefined) {
-    const store = new MemoryStore((room) => historyRules.of(room));
+    const store = new MemoryStore((room) => historyRules.ruleFor(room));
     /** @type {Members<MemoryPresence>} */
     const members = new Members({
       maxMembers: presenceMaxMembers,

@@ -61,7 +61,7 @@ let workers = 0;
 export async function worker() {
   const historyRules = new RoomRules([{ pattern: 'h.*', value: RULE }]);
   const presenceRules = new RoomRules([{ pattern: 'p.*', value: /** @type {const} */ (true) }]);
-  const historyOf = (/** @type {string} */ room) => historyRules.of(room);
+  const historyOf = (/** @type {string} */ room) => historyRules.ruleFor(room);
   const backend = createBackend(
     /** @type {any} */ ({
       config: {
@@ -81,7 +81,7 @@ export async function worker() {
     broker,
     historyOf,
     presence: /** @type {import('../../../src/backend/presence.js').Presence} */ (backend.presence),
-    covers: (room) => presenceRules.of(room) !== null,
+    covers: (room) => presenceRules.ruleFor(room) !== null,
     log: { debug() {}, warn() {}, error: (fields) => void errors.push(fields) },
   });
   const { hub, scheduler } = parts;

@@ -40,7 +40,7 @@ export class PublishMethods {
     shape: { ...MESSAGE, channel: text },
     run: async (fields, call, body) => {
       const room = roomOfChannel(fields.channel);
-      const message = messageOf(fields, readData(fields, body));
+      const message = messageToPublish(fields, readData(fields, body));
       this.#check(room, message);
       const encoded = encode(message);
       call.charge(unitsOf(message.end) - 1);
@@ -57,7 +57,7 @@ export class PublishMethods {
       /** @type {string[]} */
       const channels = fields.channels ?? [];
       if (channels.length === 0) throw new DoorError(107, 'channels are required');
-      const message = messageOf(fields, readData(fields, body));
+      const message = messageToPublish(fields, readData(fields, body));
       const encoded = encode(message);
       call.charge(unitsOf(message.end) * channels.length - 1);
       const rooms = channels.map((channel) =>
@@ -107,7 +107,7 @@ function readData({ data, b64data = '' }, body) {
 }
 
 /** @param {Fields} fields @param {Buffer} data @returns {Message} */
-function messageOf({ skip_history: isTransient = false, idempotency_key: key = '' }, data) {
+function messageToPublish({ skip_history: isTransient = false, idempotency_key: key = '' }, data) {
   if (key !== '' && !isIdempotencyKey(key))
     throw new DoorError(107, 'idempotency_key is not 1 to 128 visible ASCII characters');
   return {

@@ -35,7 +35,7 @@ export class ChannelRoutes {
         'user_count may only be requested for presence channels - please supply filter_by_prefix beginning with presence-',
       );
     if (info.has('subscription_count') && !countsSubscriptions(app, prefix)) throw notCounted();
-    const counts = await this.occupancy.list(app, prefix);
+    const counts = await this.occupancy.listChannels(app, prefix);
     const names = [...counts.keys()];
     // Each count reads from the backend.
     if (info.has('user_count')) call.charge(names.length - 1);

@@ -25,7 +25,7 @@ export class Occupancy {
    * @param {App} app @param {string} prefix of channels
    * @returns {Promise<Map<string, number>>} connections by channel, without users' own channels
    */
-  async list(app, prefix) {
+  async listChannels(app, prefix) {
     /** @type {Map<string, number>} */
     const found = new Map();
     // Names are escaped character by character, so a prefix maps to the prefix of the rooms.

@@ -55,7 +55,7 @@ export function verifyRequest(app, { method, path, query, hasBody }, nowS) {
   const raw = split(query);
   if (raw === null) return `more than ${MAX_PARAMETERS} parameters`;
   // Cheap checks first. These parameters hardly ever have spaces or arrays, where readings differ.
-  const plain = new Map(raw.map(([key, value]) => [key.toLowerCase(), decode(value)]));
+  const plain = new Map(raw.map(([key, value]) => [key.toLowerCase(), decodePercents(value)]));
   if (plain.get('auth_key') !== app.key) return 'auth_key is not the key of this app';
   if (plain.get('auth_version') !== '1.0') return 'auth_version is not 1.0';
   const timestamp = plain.get('auth_timestamp') ?? '';
@@ -93,8 +93,8 @@ function split(query) {
 /** Yields the readings of a query, the likely ones first. @param {Parameter[]} raw @returns {Generator<Parameter[]>} */
 function* readingsOf(raw) {
   const hasPlus = raw.some(([key, value]) => key.includes('+') || value.includes('+'));
-  const spaced = (/** @type {string} */ text) => decode(text.replaceAll('+', ' '));
-  for (const read of hasPlus ? [decode, spaced] : [decode]) {
+  const spaced = (/** @type {string} */ text) => decodePercents(text.replaceAll('+', ' '));
+  for (const read of hasPlus ? [decodePercents, spaced] : [decodePercents]) {
     const parameters = raw
       .map(([key, value]) => /** @type {Parameter} */ ([read(key).toLowerCase(), read(value)]))
       .filter(([key]) => key !== SIGNATURE);
@@ -136,7 +136,7 @@ function textOf(parameters) {
 }
 
 /** @param {string} text returned unchanged if it is not percent-encoded */
-function decode(text) {
+function decodePercents(text) {
   if (!text.includes('%')) return text;
   try {
     return decodeURIComponent(text);
