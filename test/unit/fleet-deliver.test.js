@@ -23,7 +23,7 @@ function lonely() {
   const counters = createCounters();
   const fleet = new Fleet(
     /** @type {any} */ ({
-      hub: { listen() {} },
+      hub: { listenForNotices() {} },
       broker,
       member: { deliver: upstreams.deliver.bind(upstreams) },
       counters,
