@@ -54,8 +54,8 @@ const READER_CLOSES = /** @type {const} */ (['flood', 'unfinished', 'overload'])
 /** Fast paths (src/transport/fast/README.md): the labels of `fanfare_fast_path`. */
 // biome-ignore format: as above
 export const FAST_PATHS = /** @type {const} */ ([
-  'direct_write', 'shared_reads', 'ws_listener', 'lazy_ws', 'http_listeners', 'short_handshake',
-  'redis_pushes', 'redis_commands', 'redis_reset',
+  'direct_write', 'shared_reads', 'http_listeners', 'short_handshake', 'redis_pushes',
+  'redis_commands', 'redis_reset',
 ]);
 /** @typedef {typeof FAST_PATHS[number]} FastPath */
 

@@ -20,6 +20,7 @@ import {
 } from './publication.js';
 
 export const FIN_TEXT = 0x81; // RFC 6455 5.2: FIN, opcode 1
+const FIN_CLOSE = 0x88;
 const FIN_PONG = 0x8a;
 const MAX_HEADER_BYTES = 10;
 /** The bytes of a room's prefix before and after the name. */
@@ -99,11 +100,31 @@ function copyShort(source, start, end, target, at) {
 
 /** @param {Buffer} body at most 125 bytes (RFC 6455 5.5) */
 export function pongFrame(body) {
+  return controlFrame(FIN_PONG, body);
+}
+
+/** @param {number} first @param {Buffer} body */
+function controlFrame(first, body) {
   const frame = Buffer.allocUnsafe(2 + body.length);
-  frame[0] = FIN_PONG;
+  frame[0] = first;
   frame[1] = body.length;
   frame.set(body, 2);
   return frame;
+}
+
+/** @param {number} [code] none: the frame has no body @param {string|Buffer} [reason] */
+export function closeFrame(code, reason = '') {
+  if (code === undefined) return closeFrameOf(Buffer.alloc(0));
+  const text = Buffer.from(reason);
+  const body = Buffer.alloc(2 + text.length);
+  body.writeUInt16BE(code);
+  body.set(text, 2);
+  return closeFrameOf(body);
+}
+
+/** @param {Buffer} body at most 125 bytes (RFC 6455 5.5) */
+export function closeFrameOf(body) {
+  return controlFrame(FIN_CLOSE, body);
 }
 
 /**

@@ -1,15 +1,9 @@
 // frame-reader.js: splits clients' bytes into frames, and bounds the work of each client.
 //
-// While it reads a socket, it handles the frames that nearly every client sends: whole messages,
-// pings and pongs. From the first other frame on (fragments, close frames, protocol errors, text
-// that is not UTF-8), ws gets all frames of the connection.
-//
-//                     the first frame for ws
-//   (upgrade) ---> OURS -----------------------> WS (for good)
-//
-// ws gets whole, unchanged frames, or the header of a frame that it refuses, so close codes are
-// those of ws. With compression ws gets all frames, because it inflates later than it reads.
-// docs/architecture/fast-paths.md explains both, and the two lines in which reads wait.
+// The handshake decides for the life of a connection who handles its frames. This file does if the
+// connection has no extension: messages, fragments, pings, pongs, close frames and protocol errors
+// (RFC 6455). Otherwise ws does, because it inflates messages. It then reads a FeedStream, one
+// whole, unchanged frame at a time, or the header of a frame that it refuses.
 //
 // Control frames, empty frames and small fragments take a token each (admission/rate-limit.js).
 // Large fragments pay as bytes of their message. A connection without a token is closed; up to
@@ -17,11 +11,10 @@
 // may stay unfinished grows with its bytes.
 //
 // All sockets are read into one buffer (fast/shared-reads.js), so bytes to keep are copied.
+// docs/architecture/fast-paths.md explains the two lines in which reads wait.
 
 import { isUtf8 } from 'node:buffer';
 import { READ_BYTES, shareReads } from './fast/shared-reads.js';
-import { takeWsListener } from './fast/ws-listener.js';
-import { FeedStream } from './feed-stream.js';
 
 // RFC 6455 5.2: FIN, no reserved bit, and the opcode.
 const TEXT = 0x81;
@@ -35,21 +28,20 @@ const OPEN = 1;
 /** The longest header without its mask. */
 const MAX_HEADER_BYTES = 10;
 
-/** Sizes of frames that the reader does not handle. This one is for ws. */
-const NOT_OURS = -1;
-/** ws refuses the frame by its header alone. */
-const REFUSED = -2;
-/** RFC 6455 5.2: lengths MUST be encoded in the minimal number of bytes. ws does not check. */
-const NOT_MINIMAL = -3;
 /** RFC 6455 7.4.1 */
 const PROTOCOL_ERROR = 1002;
+const INVALID_DATA = 1007;
+const POLICY_VIOLATION = 1008;
+const TOO_LARGE = 1009;
+/** RFC 6455 5.2: lengths MUST be encoded in the minimal number of bytes. ws does not check. */
+const NOT_MINIMAL = -1;
 
 /** Longer bodies are unmasked by words: 140 bytes take 0.15, not 0.23 µs, 4 KB 1.5, not 6.4. */
 const WORDS_FROM = 96;
-/** Smallest buffer for the first piece of a frame. It doubles up to the frame's size. */
+/** Smallest buffer for the first piece of a frame or message. It doubles up to the whole size. */
 const MIN_HELD_BYTES = 256;
 
-/** A frame handled here costs one unit of work, a frame for ws four; each 4 KB add one. */
+/** A frame costs one unit of work, a frame for ws four; each 4 KB add one. */
 const UNITS_PER_CLOCK = 64;
 const WS_FRAME_UNITS = 4;
 /** Limit of one walk over a read: some 2,000 frames, or 8 MB. */
@@ -62,9 +54,6 @@ const MAX_SHORT_BYTES = 16_384;
 const MAX_WAITING_BYTES = 67_108_864;
 /** Long reads fill at most this share, so that there is room for the usual short ones. */
 const LONG_SHARE = 0.75;
-/** ws gets at most this many frames or bytes at once; from 16 KB on it would pause the socket. */
-const MAX_RUN_FRAMES = 32;
-const MAX_RUN_BYTES = 16_383;
 /** Fragments of this size or more take no token. */
 const SMALL_BYTES = 1024;
 /** When the server closes, bytes may still be in flight. After this many it stops reading. */
@@ -76,8 +65,7 @@ const UNFINISHED_MS = 30_000;
 const READING = Symbol('reading');
 
 /** @typedef {import('./server-websocket.js').ServerWebSocket} WebSocket */
-/** @typedef {import('node:stream').Duplex} Duplex */
-/** @typedef {import('./fast/ws-listener.js').DataListener} DataListener */
+/** @typedef {import('./feed-stream.js').FeedStream} FeedStream */
 /** @typedef {import('node:net').Socket & {[READING]?: Reading}} Socket */
 /**
  * Gets valid UTF-8, and uses it before it returns. As with ws, messages continue while the
@@ -92,16 +80,10 @@ const READING = Symbol('reading');
 
 /** The state of one socket. */
 class Reading {
-  /**
-   * @param {WebSocket} websocket
-   * @param {Duplex} stream that ws reads: the socket, or its FeedStream
-   * @param {DataListener|null} websocketOnData ws's own listener; null: the stream is a FeedStream,
-   *   or there is no ws yet
-   */
-  constructor(websocket, stream, websocketOnData) {
+  /** @param {WebSocket} websocket @param {FeedStream|null} stream that ws reads; null: no ws */
+  constructor(websocket, stream) {
     this.websocket = websocket;
     this.stream = stream;
-    this.websocketOnData = websocketOnData;
     /** The beginning of an incomplete frame. @type {Buffer|null} */
     this.held = null;
     this.heldBytes = 0;
@@ -114,17 +96,20 @@ class Reading {
   }
 }
 
-/** More state, for connections that wait, send frames for ws, or send frames in parts. */
+/** More state, for connections that wait, or send frames or messages in parts, or use ws. */
 class Progress {
   constructor() {
-    /** True if ws gets all frames from here on. */
-    this.isWs = false;
-    this.isDeflated = false;
     /** Bytes waiting for their turn. @type {Buffer|null} */
     this.rest = null;
     this.isInLine = false;
+    /** The client has ended, and bytes that came before still wait. */
+    this.hasEnded = false;
     /** Bytes of the fragments of an unfinished message; -1 if there is none. */
     this.fragmentBytes = -1;
+    /** The fragments so far, unmasked. @type {Buffer|null} */
+    this.message = null;
+    this.isBinary = false;
+    this.fragments = 0;
     /** Counts unfinished messages. */
     this.begun = 0;
     /** `begun` when `sweep` first saw the current one, at `sinceMs`. */
@@ -150,6 +135,7 @@ export class FrameReader {
 
   /**
    * @param {object} parts @param {number} parts.maxMessageBytes 125 at least
+   * @param {number} parts.maxFragments of a message
    * @param {OnText} parts.onText @param {OnText} parts.onBinary the same for binary messages
    * @param {(websocket: WebSocket, fault: Fault) => void} parts.onFault closes the connection
    * @param {(websocket: WebSocket) => void} parts.onWaiting called when received bytes have to wait
@@ -161,6 +147,7 @@ export class FrameReader {
    */
   constructor({
     maxMessageBytes,
+    maxFragments,
     onText,
     onBinary,
     onFault,
@@ -171,6 +158,7 @@ export class FrameReader {
     isShared = true,
   }) {
     this.maxMessageBytes = maxMessageBytes;
+    this.maxFragments = maxFragments;
     this.onText = onText;
     this.onBinary = onBinary;
     this.onFault = onFault;
@@ -199,17 +187,16 @@ export class FrameReader {
     this.socketOnRead = function socketOnRead(size, buffer) {
       reader.#readBytes(this, size === buffer.length ? buffer : buffer.subarray(0, size));
     };
-    /** ws takes bytes again. @this {Duplex} */
+    /** ws takes bytes again. @this {FeedStream} */
     this.streamOnResume = function streamOnResume() {
-      const socket = socketOf(this);
+      const socket = /** @type {Socket} */ (this.socket);
       const reading = /** @type {Reading} */ (socket[READING]);
       if (reading.progress?.rest) reader.#waitInLine(socket, reading, reader.longLine);
     };
-    /** ws takes bytes again. Reads on unless earlier bytes still wait. @this {Duplex} */
+    /** ws takes bytes again. Reads on unless earlier bytes still wait. @this {FeedStream} */
     this.streamOnDrain = function streamOnDrain() {
-      const { progress } = /** @type {Reading} */ (socketOf(this)[READING]);
-      if (progress !== null && (progress.rest !== null || progress.isInLine)) return;
-      /** @type {FeedStream} */ (this).unhold();
+      const reading = /** @type {Reading} */ (/** @type {Socket} */ (this.socket)[READING]);
+      if (!isWaiting(reading)) this.unhold();
     };
   }
 
@@ -218,39 +205,27 @@ export class FrameReader {
   }
 
   /**
-   * Starts to read for ws. Call it in the turn of the upgrade, before the socket reads any byte.
-   * @param {Socket} socket @param {WebSocket} websocket that listens already
-   * @param {Duplex|null} [stream] that ws reads: the socket, or its FeedStream; null: the socket,
-   *   but ws comes later
-   * @returns {boolean} false: nothing has changed, because ws does not read as expected
+   * Starts to read. Call it in the turn of the upgrade, before the socket reads any byte.
+   * @param {Socket} socket @param {WebSocket} websocket
+   * @param {FeedStream|null} stream that ws reads; null: the reader handles all frames
    */
-  attach(socket, websocket, stream = socket) {
-    const listener = stream === socket ? takeWsListener(socket) : null;
-    if (stream === socket && listener === null) return false;
-    const reading = new Reading(websocket, stream ?? socket, listener);
-    if (websocket.extensions !== '') {
-      const progress = progressOf(reading);
-      progress.isWs = true;
-      progress.isDeflated = true;
-    }
-    socket[READING] = reading;
+  attach(socket, websocket, stream) {
+    socket[READING] = new Reading(websocket, stream);
     const isShared = this.isShared && shareReads(socket, this.socketOnRead);
     // Bytes of earlier reads may wait in the stream.
     if (!isShared || socket.readableLength > 0) socket.on('data', this.socketOnData);
-    return true;
   }
 
   /**
-   * Creates the WebSocket of ws, for the close and for frames that the reader does not handle.
-   * @param {Socket} socket attached without ws @returns {boolean} false: it is too late
+   * The client of a connection without ws has ended.
+   * @param {Socket} socket @returns {boolean} true: bytes that came before wait for their turn, and
+   *   the reader calls `ended` of the WebSocket again after them
    */
-  openWs(socket) {
-    const reading = /** @type {Reading} */ (socket[READING]);
-    socket.removeListener('data', this.socketOnData);
-    const isOpen = reading.websocket.openWs();
-    if (isOpen) reading.websocketOnData = takeWsListener(socket);
-    socket.on('data', this.socketOnData);
-    return isOpen;
+  delaysEnd(socket) {
+    const reading = socket[READING];
+    if (reading === undefined || reading.isDone || !isWaiting(reading)) return false;
+    progressOf(reading).hasEnded = true;
+    return true;
   }
 
   /** Discards all further bytes. @param {Socket} socket */
@@ -293,7 +268,7 @@ export class FrameReader {
       if (reading.isDone) return;
     }
     if (progress !== null && progress.rest !== null) {
-      // ws has resumed the socket, which has read once more.
+      // The socket has read once more before it was paused.
       if (this.#waitingBytes + bytes.length > this.maxWaitingBytes)
         return this.#closeForFault(reading, 'overload');
       this.#waitingBytes += bytes.length;
@@ -302,7 +277,7 @@ export class FrameReader {
       return;
     }
     const { length } = bytes;
-    const done = this.reads.isOver ? 0 : this.#walk(socket, reading, bytes, false);
+    const done = this.reads.isOver ? 0 : this.#walk(socket, reading, bytes);
     if (done < length) {
       const left = length - done;
       const room =
@@ -324,23 +299,18 @@ export class FrameReader {
   #goOn(socket) {
     const reading = /** @type {Reading} */ (socket[READING]);
     const progress = /** @type {Progress} */ (reading.progress);
-    const { websocket } = reading;
     const { rest } = progress;
     progress.isInLine = false;
     if (socket.destroyed) return this.#finish(reading);
     if (rest === null) return this.#resume(reading);
-    if (progress.isDeflated) {
-      if (reading.stream === socket) websocket.resume();
-      // ws is still inflating. It resumes its stream afterwards.
-      if (reading.stream.isPaused()) {
-        reading.stream.once('resume', this.streamOnResume);
-        return;
-      }
-      pause(reading);
+    // ws is still inflating. It resumes its stream afterwards.
+    if (reading.stream?.isPaused()) {
+      reading.stream.once('resume', this.streamOnResume);
+      return;
     }
     progress.rest = null;
     this.#isLine = true;
-    const done = this.#walk(socket, reading, rest, true);
+    const done = this.#walk(socket, reading, rest);
     this.#isLine = false;
     this.#waitingBytes -= done;
     if (done < rest.length) {
@@ -359,9 +329,8 @@ export class FrameReader {
     progressOf(reading).rest = rest;
     this.onWaiting(reading.websocket);
     // ws has paused the socket to inflate. The rest gets its turn when ws resumes it.
-    if (reading.progress?.isDeflated && isPausedByWs(reading)) {
-      reading.stream.once('resume', this.streamOnResume);
-    } else this.#waitInLine(socket, reading, line);
+    if (reading.stream?.isPaused()) reading.stream.once('resume', this.streamOnResume);
+    else this.#waitInLine(socket, reading, line);
   }
 
   /** @param {Socket} socket @param {Reading} reading @param {import('../worker/turn.js').Line<Socket>} line */
@@ -381,10 +350,12 @@ export class FrameReader {
     this.#resume(reading);
   }
 
-  /** Reads the socket again once ws takes more. @param {Reading} reading */
-  #resume({ websocket, stream }) {
-    if (!(stream instanceof FeedStream)) websocket.resume();
-    else if (stream.isPaused()) stream.once('resume', this.streamOnDrain);
+  /** Reads the socket again, if ws reads it as soon as ws takes more. @param {Reading} reading */
+  #resume({ websocket, stream, progress }) {
+    if (stream === null) {
+      websocket.socket.resume();
+      if (progress?.hasEnded) websocket.ended();
+    } else if (stream.isPaused()) stream.once('resume', this.streamOnDrain);
     else stream.unhold();
   }
 
@@ -393,18 +364,18 @@ export class FrameReader {
     reading.isDone = true;
     reading.held = null;
     const { progress } = reading;
-    if (progress === null || progress.rest === null) return;
+    if (progress === null) return;
+    progress.message = null;
+    if (progress.rest === null) return;
     this.#waitingBytes -= progress.rest.length;
     progress.rest = null;
   }
 
   /**
    * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes
-   * @param {boolean} isOwn are these bytes outside of the shared buffer?
    * @returns {number} bytes processed; fewer than given if the turn is over
    */
-  #walk(socket, reading, bytes, isOwn) {
-    const { websocket } = reading;
+  #walk(socket, reading, bytes) {
     const end = bytes.length;
     let at = 0;
     this.#walkEndMs = 0;
@@ -414,22 +385,25 @@ export class FrameReader {
     if (reading.held !== null) {
       at = this.#readHeld(socket, reading, bytes);
       if (reading.isDone) return end;
+      // ws may be inflating. It gets more frames afterwards.
+      if (reading.stream !== null && reading.held === null) {
+        this.#units += WS_FRAME_UNITS + (at >> 12);
+        return at;
+      }
     }
-    const { progress } = reading;
-    if (progress?.isWs) return this.#walkForWs(socket, reading, progress, bytes, at, isOwn);
     while (at < end) {
-      const size = this.#sizeOf(bytes, at, end);
+      const size = this.#sizeOf(reading, bytes, at, end);
       if (size > end - at) {
         this.#hold(socket, reading, bytes, at, size);
         return end;
       }
-      if (size !== NOT_OURS && isCounted(bytes[at], size) && !this.#admitMessage(reading))
-        return end;
-      if (size === NOT_OURS || !this.#takeText(websocket, bytes, at, size)) {
-        progressOf(reading).isWs = true;
-        return this.#walkForWs(socket, reading, progressOf(reading), bytes, at, isOwn);
-      }
+      this.#takeFrame(socket, reading, bytes, at, size);
+      if (reading.isDone) return end;
       at += size;
+      if (reading.stream !== null) {
+        this.#units += WS_FRAME_UNITS + (size >> 12);
+        return at;
+      }
       this.#units += 1 + (size >> 12);
       if (this.#units >= this.unitsPerClock && this.#isTimeUp()) return at;
     }
@@ -459,218 +433,178 @@ export class FrameReader {
     for (;;) {
       const held = /** @type {Buffer} */ (reading.held);
       const { heldBytes } = reading;
-      const isWs = reading.progress?.isWs === true;
-      const size = isWs
-        ? this.#sizeForWs(/** @type {Progress} */ (reading.progress), held, 0, heldBytes)
-        : this.#sizeOf(held, 0, heldBytes);
-      if (size > heldBytes) {
-        if (at === bytes.length) return at;
-        const part = Math.min(size - heldBytes, bytes.length - at);
-        appendHeld(reading, bytes, at, part, size);
-        at += part;
-        continue;
-      }
-      // First, because handlers of the frame may look at the socket.
-      reading.held = null;
-      reading.heldBytes = 0;
-      const whole = held.subarray(0, heldBytes);
-      if (isWs) {
-        this.#walkForWs(
-          socket,
-          reading,
-          /** @type {Progress} */ (reading.progress),
-          whole,
-          0,
-          true,
-        );
+      const size = this.#sizeOf(reading, held, 0, heldBytes);
+      if (size <= heldBytes) {
+        // First, because handlers of the frame may look at the socket.
+        reading.held = null;
+        reading.heldBytes = 0;
+        this.#takeFrame(socket, reading, held.subarray(0, heldBytes), 0, size);
         return at;
       }
-      if (size !== NOT_OURS && isCounted(held[0], size) && !this.#admitMessage(reading)) return at;
-      if (size !== NOT_OURS && this.#takeText(reading.websocket, held, 0, size)) return at;
-      progressOf(reading).isWs = true;
-      reading.held = held;
-      reading.heldBytes = heldBytes;
+      if (at === bytes.length) return at;
+      const part = Math.min(size - heldBytes, bytes.length - at);
+      appendHeld(reading, bytes, at, part, size);
+      at += part;
     }
   }
 
   /**
-   * @param {Buffer} b @param {number} at @param {number} end
-   * @returns {number} the frame's size; if its header is incomplete, more than the bytes available
+   * @param {Reading} reading @param {Buffer} b @param {number} at @param {number} end
+   * @returns {number} the frame's size; if its header is incomplete, more than the bytes available;
+   *   if its header is refused, NOT_MINIMAL or the negative close code
    */
-  #sizeOf(b, at, end) {
+  #sizeOf({ progress, stream }, b, at, end) {
+    if (end - at < 2) return 2;
     const first = b[at];
+    const length = b[at + 1] - 0x80; // RFC 6455 5.1: a client's frames are masked
     const isMessage = first === TEXT || first === BINARY;
-    if (!isMessage && first !== PING && first !== PONG) return NOT_OURS;
-    if (end - at < 2) return 2;
-    const length = b[at + 1] - 0x80;
-    if (length < 0) return NOT_OURS; // RFC 6455 5.1: a client's frames are masked
-    if (length < 126) return 2 + MASK_BYTES + length; // fits a control frame (5.5) and every limit
-    if (length === 127 || !isMessage) return NOT_OURS;
-    if (end - at < 4) return 4;
-    const long = (b[at + 2] << 8) | b[at + 3];
-    return long > this.maxMessageBytes || long < 126 ? NOT_OURS : 4 + MASK_BYTES + long;
-  }
-
-  /**
-   * Handles a whole frame. Returns false, and leaves it unchanged, if it is not UTF-8.
-   * @param {WebSocket} websocket @param {Buffer} b @param {number} at @param {number} size
-   */
-  #takeText(websocket, b, at, size) {
-    const mask = at + (b[at + 1] === 0xfe ? 4 : 2);
-    const start = mask + MASK_BYTES;
-    const end = at + size;
-    const seen = unmask(b, start, end, mask);
-    const body = b.subarray(start, end);
-    if (b[at] === TEXT) {
-      if ((seen & 0x80) !== 0 && !isUtf8(body)) {
-        unmask(b, start, end, mask);
-        return false;
-      }
-      this.onText(websocket, body);
-    } else if (b[at] === BINARY) this.onBinary(websocket, body);
-    else if (b[at] === PING) websocket.onPing(body);
-    else websocket.onPong();
-    return true;
-  }
-
-  /**
-   * Does what `#walk` does, for frames that ws handles: counts them, and passes them on in runs.
-   * @param {Socket} socket @param {Reading} reading @param {Progress} progress
-   * @param {Buffer} bytes @param {number} at @param {boolean} isOwn @returns {number}
-   */
-  #walkForWs(socket, reading, progress, bytes, at, isOwn) {
-    const end = bytes.length;
-    let from = at;
-    let frames = 0;
-    for (;;) {
-      const size = at === end ? 0 : this.#sizeForWs(progress, bytes, at, end);
-      const isWhole = size > 0 && size <= end - at;
-      const first = bytes[at];
-      // A run ends before a fragment, because ws keeps fragments, and would keep the whole run.
-      const isFragment = isWhole && (first & 0x8f) <= 0x80;
-      const isRunOver =
-        !isWhole || isFragment || frames >= MAX_RUN_FRAMES || at + size - from > MAX_RUN_BYTES;
-      if (isRunOver && at > from) {
-        this.#feed(
-          socket,
-          reading,
-          isOwn ? bytes.subarray(from, at) : Buffer.from(bytes.subarray(from, at)),
-        );
-        if (reading.isDone) return end;
-        this.#units += WS_FRAME_UNITS * frames + ((at - from) >> 12);
-        from = at;
-        frames = 0;
-        // ws may be inflating. It gets more frames afterwards.
-        if (progress.isDeflated && at < end) return at;
-        if (this.#units >= this.unitsPerClock && this.#isTimeUp() && at < end) return at;
-      }
-      if (at === end) return end;
-      if (size > end - at) {
-        this.#hold(socket, reading, bytes, at, size);
-        return end;
-      }
-      if (!isWhole) {
-        this.#refuseFrame(socket, reading, size, bytes.subarray(at, at + MAX_HEADER_BYTES));
-        return end;
-      }
-      const isClose = (first & 0x8f) === CLOSE;
-      const isControl = (first & 0x08) !== 0;
-      const body = size - headerBytes(bytes[at + 1]);
-      const isCounted = isControl || body === 0 || (isFragment && body < SMALL_BYTES);
-      if (isCounted && !isClose && !this.#admitMessage(reading)) return end;
-      if (isFragment) {
-        const fragment = Buffer.allocUnsafeSlow(size);
-        bytes.copy(fragment, 0, at, at + size);
-        this.#feed(socket, reading, fragment);
-        if (reading.isDone) return end;
-        if ((first & 0x80) !== 0) progress.fragmentBytes = -1;
-        else {
-          if (progress.fragmentBytes < 0) {
-            progress.fragmentBytes = 0;
-            progress.begun++;
-            this.#watch(socket, progress);
-          }
-          progress.fragmentBytes += body;
-        }
-        this.#units += WS_FRAME_UNITS + (size >> 12);
-        at += size;
-        from = at;
-        if (progress.isDeflated && at < end) return at;
-        if (this.#units >= this.unitsPerClock && this.#isTimeUp() && at < end) return at;
-        continue;
-      }
-      at += size;
-      frames++;
-      if (isClose) {
-        this.#feed(socket, reading, Buffer.from(bytes.subarray(from, at)));
-        this.#finish(reading); // RFC 6455 5.5.1: nothing follows
-        return end;
+    const fragmentBytes = progress === null ? -1 : progress.fragmentBytes;
+    if (isMessage ? fragmentBytes < 0 : first === PING || first === PONG) {
+      // Such a length fits a control frame (5.5) and every limit.
+      if (length >= 0 && length < 126) return 2 + MASK_BYTES + length;
+      if (length === 126 && isMessage && end - at >= 4) {
+        const long = (b[at + 2] << 8) | b[at + 3];
+        if (long >= 126 && long <= this.maxMessageBytes) return 4 + MASK_BYTES + long;
       }
     }
+    if (isForbidden(first, b[at + 1], fragmentBytes >= 0, stream !== null)) return -PROTOCOL_ERROR;
+    return this.#longSize(b, at, end, (first & 0x08) === 0, Math.max(0, fragmentBytes));
   }
 
   /**
-   * The size, or that ws refuses the frame.
-   * @param {Progress} progress @param {Buffer} b @param {number} at @param {number} end
-   * @returns {number} as `#sizeOf`, or REFUSED, or NOT_MINIMAL
+   * The size of a frame whose first two bytes are allowed.
+   * @param {Buffer} b @param {number} at @param {number} end
+   * @param {boolean} isData @param {number} fragmentBytes of its message so far
+   * @returns {number} as `#sizeOf`
    */
-  #sizeForWs({ isDeflated, fragmentBytes }, b, at, end) {
-    if (end - at < 2) return 2;
-    const first = b[at];
-    const opcode = first & 0x0f;
-    const isFinal = (first & 0x80) !== 0;
-    const isCompressed = (first & 0x40) !== 0;
+  #longSize(b, at, end, isData, fragmentBytes) {
     let length = b[at + 1] & 0x7f;
-    if ((first & 0x30) !== 0 || (isCompressed && !isDeflated) || (b[at + 1] & 0x80) === 0)
-      return REFUSED;
-    if (opcode === 0) {
-      if (isCompressed || fragmentBytes < 0) return REFUSED;
-    } else if (opcode <= 2) {
-      if (fragmentBytes >= 0) return REFUSED;
-    } else {
-      if (opcode < 8 || opcode > 10 || !isFinal || isCompressed || length > 125) return REFUSED;
-      if (opcode === 8 && length === 1) return REFUSED;
-    }
     if (length === 126) {
       if (end - at < 4) return 4;
       length = (b[at + 2] << 8) | b[at + 3];
       if (length < 126) return NOT_MINIMAL;
     } else if (length === 127) {
       if (end - at < MAX_HEADER_BYTES) return MAX_HEADER_BYTES;
-      if (b.readUInt32BE(at + 2) > 0) return REFUSED;
+      if (b.readUInt32BE(at + 2) > 0) return -TOO_LARGE;
       length = b.readUInt32BE(at + 6);
       if (length < 65_536) return NOT_MINIMAL;
     }
-    if (opcode < 8 && length > 0 && Math.max(0, fragmentBytes) + length > this.maxMessageBytes)
-      return REFUSED;
+    if (isData && length > 0 && fragmentBytes + length > this.maxMessageBytes) return -TOO_LARGE;
     return headerBytes(b[at + 1]) + length;
   }
 
   /**
-   * @param {Socket} socket @param {Reading} reading
-   * @param {Buffer} bytes whole frames, which ws may keep
+   * Handles a whole frame, or refuses the connection. `isDone` is true if nothing may follow.
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} b @param {number} at
+   * @param {number} size as `#sizeOf`
    */
-  #feed(socket, reading, bytes) {
-    const { stream } = reading;
-    if (stream instanceof FeedStream) return stream.feed(bytes);
-    if (reading.websocketOnData === null) this.openWs(socket);
-    reading.websocketOnData?.call(socket, bytes);
+  #takeFrame(socket, reading, b, at, size) {
+    if (size < 0) return this.#refuseHeader(reading, size, b.subarray(at, at + MAX_HEADER_BYTES));
+    const first = b[at];
+    const header = headerBytes(b[at + 1]);
+    if (isCounted(first & 0x8f, size - header) && !this.#admitMessage(reading)) return;
+    if (reading.stream !== null) {
+      this.#feedWs(socket, reading, reading.stream, b.subarray(at, at + size), header);
+      return;
+    }
+    const { websocket } = reading;
+    const start = at + header;
+    const end = at + size;
+    const seen = unmask(b, start, end, start - MASK_BYTES);
+    const body = b.subarray(start, end);
+    if (first === TEXT) {
+      if ((seen & 0x80) !== 0 && !isUtf8(body)) this.#refuse(reading, INVALID_DATA);
+      else this.onText(websocket, body);
+    } else if (first === BINARY) this.onBinary(websocket, body);
+    else if (first === PING) websocket.onPing(body);
+    else if (first === PONG) websocket.onPong();
+    else if (first === CLOSE) this.#conclude(reading, body);
+    else this.#takeFragment(socket, reading, first, body);
   }
 
   /**
-   * @param {Socket} socket @param {Reading} reading @param {number} why
+   * Adds a fragment to its message.
+   * @param {Socket} socket @param {Reading} reading @param {number} first @param {Buffer} body
+   */
+  #takeFragment(socket, reading, first, body) {
+    const progress = progressOf(reading);
+    if (progress.fragmentBytes < 0) {
+      this.#beginMessage(socket, progress);
+      progress.isBinary = (first & 0x0f) === 2;
+      progress.fragments = 0;
+    }
+    if (++progress.fragments > this.maxFragments) return this.#refuse(reading, POLICY_VIOLATION);
+    const { fragmentBytes } = progress;
+    const bytes = fragmentBytes + body.length;
+    const message = grown(progress.message, fragmentBytes, bytes, this.maxMessageBytes);
+    message.set(body, fragmentBytes);
+    const isFinal = (first & 0x80) !== 0;
+    progress.message = isFinal ? null : message;
+    progress.fragmentBytes = isFinal ? -1 : bytes;
+    if (!isFinal) return;
+    const whole = message.subarray(0, bytes);
+    if (progress.isBinary) this.onBinary(reading.websocket, whole);
+    else if (isUtf8(whole)) this.onText(reading.websocket, whole);
+    else this.#refuse(reading, INVALID_DATA);
+  }
+
+  /** The peer closes. RFC 6455 5.5.1: nothing follows. @param {Reading} reading @param {Buffer} body */
+  #conclude(reading, body) {
+    if (body.length > 0 && !isCloseCode(body.readUInt16BE(0)))
+      return this.#refuse(reading, PROTOCOL_ERROR);
+    if (!isUtf8(body.subarray(2))) return this.#refuse(reading, INVALID_DATA);
+    this.#finish(reading);
+    reading.websocket.answerClose(body);
+  }
+
+  /** @param {Reading} reading @param {number} code */
+  #refuse(reading, code) {
+    this.#finish(reading);
+    reading.websocket.refuse(code);
+  }
+
+  /**
+   * @param {Reading} reading @param {number} size as `#sizeOf`, negative
    * @param {Buffer} header of the refused frame
    */
-  #refuseFrame(socket, reading, why, header) {
-    const { websocket, progress } = reading;
-    if (why === REFUSED) this.#feed(socket, reading, Buffer.from(header));
-    this.#finish(reading);
+  #refuseHeader(reading, size, header) {
+    const { websocket, stream } = reading;
+    if (stream === null)
+      return this.#refuse(reading, size === NOT_MINIMAL ? PROTOCOL_ERROR : -size);
     // ws inflates the earlier frames first, then refuses the header.
-    if (why === REFUSED && progress?.isDeflated) return;
-    // The next turn is late enough: ws has chosen its close code by then.
-    setImmediate(() => {
-      if (websocket.readyState === OPEN) websocket.close(PROTOCOL_ERROR);
-    });
+    if (size !== NOT_MINIMAL) stream.feed(Buffer.from(header));
+    this.#finish(reading);
+    if (size === NOT_MINIMAL) setImmediate(() => websocket.close(PROTOCOL_ERROR));
+  }
+
+  /**
+   * @param {Socket} socket @param {Reading} reading @param {FeedStream} stream
+   * @param {Buffer} frame whole @param {number} header its size
+   */
+  #feedWs(socket, reading, stream, frame, header) {
+    // ws keeps fragments, which must not keep the memory of a whole read.
+    const copy = Buffer.allocUnsafeSlow(frame.length);
+    frame.copy(copy);
+    stream.feed(copy);
+    const first = frame[0];
+    if ((first & 0x8f) === CLOSE) return this.#finish(reading);
+    const isData = (first & 0x08) === 0;
+    if (!isData || reading.isDone) return;
+    const isFinal = (first & 0x80) !== 0;
+    if (isFinal && reading.progress === null) return;
+    const progress = progressOf(reading);
+    if (isFinal) progress.fragmentBytes = -1;
+    else {
+      if (progress.fragmentBytes < 0) this.#beginMessage(socket, progress);
+      progress.fragmentBytes += frame.length - header;
+    }
+  }
+
+  /** The first fragment of a message has come. @param {Socket} socket @param {Progress} progress */
+  #beginMessage(socket, progress) {
+    progress.fragmentBytes = 0;
+    progress.begun++;
+    this.#watch(socket, progress);
   }
 
   /**
@@ -693,20 +627,15 @@ export class FrameReader {
   }
 }
 
-/** @param {Duplex} stream that ws reads @returns {Socket} */
-function socketOf(stream) {
-  return stream instanceof FeedStream ? stream.socket : /** @type {Socket} */ (stream);
-}
-
-/** Stops reading; through ws if ws reads the socket. @param {Reading} reading */
+/** Stops reading. @param {Reading} reading */
 function pause({ websocket, stream }) {
-  if (stream instanceof FeedStream) stream.hold();
-  else websocket.pause();
+  if (stream === null) websocket.socket.pause();
+  else stream.hold();
 }
 
-/** Has ws paused it to inflate? @param {Reading} reading */
-function isPausedByWs({ websocket, stream }) {
-  return stream.isPaused() && (stream instanceof FeedStream || !websocket.isPaused);
+/** Do bytes wait for their turn, or does the connection? @param {Reading} reading */
+function isWaiting({ progress }) {
+  return progress !== null && (progress.rest !== null || progress.isInLine);
 }
 
 /** @param {Reading} reading */
@@ -715,9 +644,37 @@ function progressOf(reading) {
   return reading.progress;
 }
 
-/** Does the frame take a token? @param {number} first byte @param {number} size */
-function isCounted(first, size) {
-  return (first !== TEXT && first !== BINARY) || size === 2 + MASK_BYTES;
+/**
+ * Does the frame take a token?
+ * @param {number} first byte, without reserved bits @param {number} body its size
+ */
+function isCounted(first, body) {
+  if (first === TEXT || first === BINARY) return body === 0;
+  return first !== CLOSE && ((first & 0x08) !== 0 || body < SMALL_BYTES);
+}
+
+/**
+ * RFC 6455 5.2, 5.4, 5.5: do the first two bytes break the protocol?
+ * @param {number} first @param {number} second @param {boolean} isFragmented is a message unfinished?
+ * @param {boolean} maybeDeflated may the first frame of a message be compressed (RFC 7692)?
+ */
+function isForbidden(first, second, isFragmented, maybeDeflated) {
+  const opcode = first & 0x0f;
+  const length = second & 0x7f;
+  const isCompressed = (first & 0x40) !== 0;
+  if ((first & 0x30) !== 0 || (second & 0x80) === 0) return true;
+  if (isCompressed && (!maybeDeflated || opcode === 0 || opcode > 2)) return true;
+  if (opcode === 0) return !isFragmented;
+  if (opcode <= 2) return isFragmented;
+  const isControl = opcode >= 8 && opcode <= 10;
+  if (!isControl || (first & 0x80) === 0 || length > 125) return true;
+  return opcode === 8 && length === 1;
+}
+
+/** RFC 6455 7.4, and the registered codes: may a close frame bear it? @param {number} code */
+function isCloseCode(code) {
+  if (code < 3000) return code >= 1000 && code <= 1014 && (code < 1004 || code > 1006);
+  return code < 5000;
 }
 
 /** @param {number} second byte of a client's frame */
@@ -727,28 +684,34 @@ function headerBytes(second) {
 }
 
 /**
- * Adds bytes to a held frame. The buffer grows with the bytes that arrived, not with the announced
- * size: a header of eight bytes must not allocate a whole message.
+ * Adds bytes to a held frame.
  * @param {Reading} reading @param {Buffer} bytes @param {number} at @param {number} count
  * @param {number} size the frame's
  */
 function appendHeld(reading, bytes, at, count, size) {
-  const { held, heldBytes } = reading;
+  const { heldBytes } = reading;
   const needed = heldBytes + count;
-  let target = held;
-  if (target === null || target.length < needed) {
-    target = Buffer.allocUnsafeSlow(
-      Math.max(needed, Math.min(size, Math.max(MIN_HELD_BYTES, 2 * heldBytes))),
-    );
-    if (held !== null) held.copy(target, 0, 0, heldBytes);
-    reading.held = target;
-  }
-  bytes.copy(target, heldBytes, at, at + count);
+  reading.held = grown(reading.held, heldBytes, needed, size);
+  bytes.copy(reading.held, heldBytes, at, at + count);
   reading.heldBytes = needed;
 }
 
 /**
- * Removes a mask, or restores it (RFC 6455 5.3).
+ * The buffer, or a larger one with its bytes. It grows with the bytes that arrived, not with the
+ * announced size: a header of eight bytes must not allocate a whole message.
+ * @param {Buffer|null} buffer @param {number} used @param {number} needed bytes
+ * @param {number} size the largest that may be needed
+ */
+function grown(buffer, used, needed, size) {
+  if (buffer !== null && buffer.length >= needed) return buffer;
+  const room = Math.min(size, Math.max(MIN_HELD_BYTES, 2 * used));
+  const larger = Buffer.allocUnsafeSlow(Math.max(needed, room));
+  buffer?.copy(larger, 0, 0, used);
+  return larger;
+}
+
+/**
+ * Removes a mask (RFC 6455 5.3).
  * @param {Buffer} b @param {number} at @param {number} end @param {number} mask its index
  * @returns {number} all resulting bytes, combined by OR. If bit 7 is 0, they are ASCII.
  */

@@ -1,29 +1,32 @@
-// server-websocket.js: the hub's transport on a socket, and the WebSocket of ws behind it.
+// server-websocket.js: the hub's transport on a socket, with or without a WebSocket of ws.
 //
 // The hub's frames are written past ws's sender, which would build a header for each receiver
-// (socket-writer.js). ws writes only close frames, to the same socket, so the order is kept. All
-// replies are built in one buffer, which is free again once the kernel has taken the bytes.
+// (socket-writer.js). All replies are built in one buffer, which is free again once the kernel has
+// taken the bytes.
 //
-// A connection needs ws for its close, and for frames that frame-reader.js does not handle. With
-// fast/lazy-ws.js, the WebSocket of ws is created only then:
+// The handshake decides for the life of a connection whether it has a WebSocket of ws: with an
+// extension it has one, which reads frames and closes. ws writes only close frames, to the same
+// socket, so the order is kept. All other connections close here (RFC 6455 7):
 //
-//             a frame for ws, or close()
-//   LAZY  ------------------------------> with ws, for good
+//           close(), the peer's close frame, a protocol error
+//   OPEN ------------------------------------------------------> CLOSING ---> CLOSED
+//        send the close frame                the socket is closed, by the peer or after 5 s
 //
 // Listeners are shared functions that find their connection on `this`, which saves closures.
 
 import { WebSocket } from 'ws';
 import { Connection } from '../hub/connection.js';
 import {
+  closeFrame,
+  closeFrameOf,
   frameAround,
   PING_FRAME,
   pongFrame,
   textFrame,
   writeFrameAround,
 } from '../protocol/frame.js';
-import { leaveToWs, TRANSPORT } from './accepted-socket.js';
+import { TRANSPORT } from './accepted-socket.js';
 import { lendDescriptor } from './fast/direct-write.js';
-import { openWebSocket } from './fast/lazy-ws.js';
 import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
 
 /** Pongs per second to one peer. RFC 6455 5.5.3 lets the server answer only the latest ping. */
@@ -42,9 +45,8 @@ const scratch = Buffer.allocUnsafeSlow(16_384);
  * The parts that all WebSockets share.
  * @typedef {object} Owner
  * @property {boolean} writesDirectly @property {import('../hub/hub.js').Hub} hub
- * @property {object} wsOptions for WebSockets of ws
- * @property {(socket: Socket) => boolean} openWs calls `openWs` of the socket's WebSocket, and lets
- *   ws read; false: it is too late
+ * @property {import('./deadlines.js').Deadlines<ServerWebSocket>} closing without ws
+ * @property {(socket: Socket) => boolean} delaysEnd true: bytes wait, and `ended` is called again
  * @property {(websocket: ServerWebSocket, text: Buffer) => void} onText
  * @property {(websocket: ServerWebSocket, bytes: Buffer) => void} onBinary
  * @property {(socket: Socket) => void} discardReads drops further bytes
@@ -83,8 +85,10 @@ export class ServerWebSocket {
     socket[TRANSPORT] = this;
     /** @type {Connection} */
     this.connection = new Connection(this, address);
-    /** @type {WsPart|null} */
+    /** Null for life, or set at the handshake. @type {WsPart|null} */
     this.ws = null;
+    /** The state of a connection without ws, as ws numbers it. @type {number} */
+    this.state = WebSocket.OPEN;
     /** -1 if direct writes are not possible, as with TLS. @type {number} */
     this.descriptor = owner.writesDirectly ? lendDescriptor(socket) : -1;
     /** @type {number} */
@@ -95,10 +99,6 @@ export class ServerWebSocket {
     this.usualPendingBytes = 'encrypted' in socket ? TLS_PENDING_BYTES : 0;
     /** Null until the peer pings. @type {{second: number, sent: number, unsent: number}|null} */
     this.pongs = null;
-    /** Is reading paused? (for a connection without ws) */
-    this.isHalted = false;
-    /** Has the peer or the server ended the connection? (for a connection without ws) */
-    this.isEnded = false;
   }
 
   /** @param {WsPart} ws that listens to the socket @param {number} [format] of the frames */
@@ -114,26 +114,17 @@ export class ServerWebSocket {
     ws.on('close', websocketOnClose);
   }
 
-  /** ws takes over, for good. @returns {boolean} false: it is too late */
-  openWs() {
-    if (this.isEnded || this.socket.destroyed) return false;
-    const { socket, owner } = this;
-    leaveToWs(socket);
-    this.setWs(openWebSocket(WsPart, socket, owner.wsOptions));
-    if (this.isHalted) this.ws?.pause();
-    return true;
-  }
-
-  /** The peer of a connection without ws has ended it without a close frame. */
+  /** The peer sends no more. (ws listens itself.) */
   ended() {
-    this.isEnded = true;
+    if (this.owner.delaysEnd(this.socket)) return;
+    this.state = WebSocket.CLOSING;
     this.socket.end();
   }
 
   /** The socket is closed; ws emits its own `close`. */
   closed() {
     if (this.ws !== null) return;
-    this.isEnded = true;
+    this.state = WebSocket.CLOSED;
     this.owner.closed(this);
   }
 
@@ -148,13 +139,7 @@ export class ServerWebSocket {
 
   /** The state, as ws numbers it. @returns {number} */
   get readyState() {
-    if (this.ws !== null) return this.ws.readyState;
-    return this.isEnded ? WebSocket.CLOSING : WebSocket.OPEN;
-  }
-
-  /** The extensions, as negotiated; '' if none. @returns {string} */
-  get extensions() {
-    return this.ws === null ? '' : this.ws.extensions;
+    return this.ws === null ? this.state : this.ws.readyState;
   }
 
   /** @param {Buffer} frames */
@@ -205,9 +190,30 @@ export class ServerWebSocket {
 
   /** @param {number} [code] @param {string|Buffer} [reason] */
   close(code, reason) {
+    if (this.ws !== null) return this.ws.close(code, reason);
+    this.#close(closeFrame(code, reason));
+  }
+
+  /** The peer has closed. @param {Buffer} body of its frame, valid: the answer has the same */
+  answerClose(body) {
+    this.#close(closeFrameOf(body));
+    this.socket.end();
+  }
+
+  /** The peer has broken the protocol. @param {number} code */
+  refuse(code) {
+    this.#close(closeFrame(code));
+    this.socket.end();
+  }
+
+  /** Sends a close frame, unless the connection is closing already. @param {Buffer} frame */
+  #close(frame) {
     this.connection.markClosed();
-    if (this.ws === null && !this.owner.openWs(this.socket)) return;
-    this.ws?.close(code, reason);
+    if (this.state !== WebSocket.OPEN) return;
+    this.state = WebSocket.CLOSING;
+    const written = offerBytes(this, frame, frame.length);
+    if (written < frame.length) this.socket.write(frame.subarray(written));
+    this.owner.closing.add(this);
   }
 
   /** @param {unknown} error */
@@ -217,24 +223,8 @@ export class ServerWebSocket {
 
   terminate() {
     if (this.ws !== null) return this.ws.terminate();
-    this.isEnded = true;
+    this.state = WebSocket.CLOSING;
     this.socket.destroy();
-  }
-
-  pause() {
-    if (this.ws !== null) return this.ws.pause();
-    this.isHalted = true;
-    this.socket.pause();
-  }
-
-  resume() {
-    if (this.ws !== null) return this.ws.resume();
-    this.isHalted = false;
-    this.socket.resume();
-  }
-
-  get isPaused() {
-    return this.ws === null ? this.isHalted : this.ws.isPaused;
   }
 
   get isBehind() {

@@ -1,7 +1,7 @@
 // websocket.js: answers handshakes of WebSockets, and has the parts that all of them share.
 //
-// If the client offers no extension, this file answers, and `ws` comes when the connection needs it
-// (server-websocket.js). Otherwise `ws` negotiates and answers.
+// If the client offers no extension, this file answers, and the connection never needs `ws`
+// (server-websocket.js). Otherwise `ws` negotiates and answers, and handles the client's frames.
 
 import { hash } from 'node:crypto';
 import { WebSocketServer } from 'ws';
@@ -10,15 +10,14 @@ import { CLOSES } from '../protocol/codes.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
 import { FORMAT } from '../protocol/format.js';
 import { leaveToWs } from './accepted-socket.js';
+import { Deadlines } from './deadlines.js';
 import { directWriteFault } from './fast/direct-write.js';
-import { lazyWsFault } from './fast/lazy-ws.js';
 import { sharedReadsFault } from './fast/shared-reads.js';
-import { wsListenerFault } from './fast/ws-listener.js';
 import { FeedStream } from './feed-stream.js';
 import { FrameReader } from './frame-reader.js';
 import { ServerWebSocket, WsPart } from './server-websocket.js';
 
-/** How long ws waits for the peer's close frame before it destroys the socket. */
+/** How long a closed connection waits for the peer to close before its socket is destroyed. */
 const CLOSE_TIMEOUT_MS = 5000;
 /** A message may have this many fragments, or one for each KB of the largest message. */
 const MIN_MAX_FRAGMENTS = 64;
@@ -89,23 +88,26 @@ export class WebSockets {
     ) => useFastPath(name, config, counters, plainOnly(config, guard));
     this.writesDirectly = use('direct_write', directWriteFault);
     const isShared = use('shared_reads', sharedReadsFault);
-    // Unless reads are shared, a paused socket's end may overtake bytes that are still waiting.
-    this.takesListener = use('ws_listener', () =>
-      isShared ? wsListenerFault() : 'it needs shared_reads',
-    );
-    this.isLazy = use('lazy_ws', () =>
-      this.takesListener ? lazyWsFault() : 'it needs ws_listener',
-    );
     this.openingDoor = door;
-    this.server = new WebSocketServer(serverOptions(config, this));
-    /** The options of ws, for fast/lazy-ws.js. @type {object} */
-    this.wsOptions = this.server.options;
+    const { maxMessageBytes } = config;
+    const maxFragments = Math.max(
+      MIN_MAX_FRAGMENTS,
+      Math.ceil(maxMessageBytes / BYTES_PER_FRAGMENT),
+    );
+    this.server = new WebSocketServer(serverOptions(config, maxFragments, this));
+    /** Connections without ws that are closing. @type {Deadlines<ServerWebSocket>} */
+    this.closing = new Deadlines(CLOSE_TIMEOUT_MS, (websocket) => {
+      this.closing.delete(websocket);
+      websocket.socket.destroy();
+      return true;
+    });
     this.negotiates = config.compression === 'on';
     this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);
     this.onText = this.onText.bind(this);
     this.onBinary = this.onBinary.bind(this);
     this.reader = new FrameReader({
-      maxMessageBytes: config.maxMessageBytes,
+      maxMessageBytes,
+      maxFragments,
       onText: this.onText,
       onBinary: this.onBinary,
       onFault(websocket, fault) {
@@ -150,13 +152,15 @@ export class WebSockets {
     this.reader.discard(socket);
   }
 
-  /** @param {Socket} socket */
-  openWs(socket) {
-    return this.reader.openWs(socket);
+  /** @param {Socket} socket @returns {boolean} as FrameReader.delaysEnd */
+  delaysEnd(socket) {
+    return this.reader.delaysEnd(socket);
   }
 
   /** @param {ServerWebSocket} websocket whose socket is closed */
-  closed({ connection, door, socket }) {
+  closed(websocket) {
+    const { connection, door, socket } = websocket;
+    this.closing.delete(websocket);
     // Needed if the door is still checking the token, or waiting for a place.
     connection.markClosed();
     this.reader.discard(socket);
@@ -176,7 +180,7 @@ export class WebSockets {
    */
   upgrade(request, socket, head, address, credentials = null, door = this.door) {
     if (!door.mayDeflate) delete request.headers['sec-websocket-extensions'];
-    const answer = this.isLazy ? this.#answerTo(request, door) : null;
+    const answer = this.answerTo(request, door);
     if (answer !== null)
       return this.#openWebSocket(answer, request, socket, head, address, credentials, door);
     // handleUpgrade calls back before it returns.
@@ -185,11 +189,9 @@ export class WebSockets {
     this.credentials = credentials;
     this.socket = socket;
     leaveToWs(socket);
-    if (this.takesListener)
-      return this.server.handleUpgrade(request, socket, head, this.websocketOnUpgrade);
     if (head.length > 0) socket.unshift(head);
-    const stream = (this.stream = new FeedStream(socket));
-    this.server.handleUpgrade(request, stream, NOTHING, this.websocketOnUpgrade);
+    this.stream = new FeedStream(socket);
+    this.server.handleUpgrade(request, this.stream, NOTHING, this.websocketOnUpgrade);
   }
 
   /**
@@ -197,7 +199,7 @@ export class WebSockets {
    * @returns {string|null} the answer that ws gives as well; null: ws decides on extensions, or on
    *   unusual subprotocols
    */
-  #answerTo({ headers }, { subprotocol }) {
+  answerTo({ headers }, { subprotocol }) {
     if (this.negotiates && headers['sec-websocket-extensions'] !== undefined) return null;
     const offered = headers['sec-websocket-protocol'];
     let chosen = '';
@@ -236,8 +238,7 @@ export class WebSockets {
     const offer = request.headers['sec-websocket-extensions'];
     const isDeflated = ws.extensions !== '' && !offer?.includes('server_max_window_bits');
     websocket.setWs(/** @type {WsPart} */ (ws), isDeflated ? FORMAT.DEFLATED : door.format);
-    if (!this.reader.attach(socket, websocket, this.stream ?? socket))
-      this.counters.fastPaths.ws_listener = 'ws has not exactly one listener for data';
+    this.reader.attach(socket, websocket, this.stream);
     this.#enterDoor(websocket, request, this.credentials);
   }
 
@@ -251,8 +252,11 @@ export class WebSockets {
   }
 }
 
-/** @param {Config} config @param {{readonly openingDoor: Door}} handshake under way */
-function serverOptions({ compression, maxMessageBytes }, handshake) {
+/**
+ * @param {Config} config @param {number} maxFragments
+ * @param {{readonly openingDoor: Door}} handshake under way
+ */
+function serverOptions({ compression, maxMessageBytes }, maxFragments, handshake) {
   return {
     noServer: true,
     clientTracking: false,
@@ -263,7 +267,7 @@ function serverOptions({ compression, maxMessageBytes }, handshake) {
       const { subprotocol } = handshake.openingDoor;
       return offered.has(subprotocol) ? subprotocol : false;
     },
-    maxFragments: Math.max(MIN_MAX_FRAGMENTS, Math.ceil(maxMessageBytes / BYTES_PER_FRAGMENT)),
+    maxFragments,
     autoPong: false, // costs a closure per connection; ours bounds pongs
     closeTimeout: CLOSE_TIMEOUT_MS,
     WebSocket: WsPart,

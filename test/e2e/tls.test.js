@@ -114,14 +114,7 @@ test('WebSocket, server-sent events, the HTTP API and health checks over TLS', L
 
   const { values } = await scrape(metricsPort);
   assert.ok(Number(values.get(EXPIRY)) > Date.now() / 1000);
-  for (const name of [
-    'direct_write',
-    'shared_reads',
-    'ws_listener',
-    'lazy_ws',
-    'http_listeners',
-    'short_handshake',
-  ])
+  for (const name of ['direct_write', 'shared_reads', 'http_listeners', 'short_handshake'])
     assert.equal(values.get(`fanfare_fast_path{name="${name}"}`), 0, name);
   const line = lines.find(({ msg }) => msg === 'fast paths');
   const reason = isOff('all') ? 'FANFARE_FAST_PATHS is off' : 'the public port speaks TLS';

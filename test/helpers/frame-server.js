@@ -9,6 +9,7 @@ import { RateLimiter } from '../../src/admission/rate-limit.js';
 import { loadConfig } from '../../src/config/config.js';
 import { createNativeDoor } from '../../src/doors/native/native-door.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { leaveToWs } from '../../src/transport/accepted-socket.js';
 import { WebSockets } from '../../src/transport/websocket.js';
 import { Turn } from '../../src/worker/turn.js';
 import { accepted } from './accepted.js';
@@ -24,7 +25,7 @@ export const MAX_MESSAGE_BYTES = 40_000;
 export class FrameServer {
   /** @type {string[]} its calls, in order */
   told = [];
-  /** Messages that came past ws. */
+  /** Messages that the reader handled. */
   direct = 0;
   /** @type {import('node:net').Socket|undefined} the last one */
   socket;
@@ -71,9 +72,14 @@ export class FrameServer {
       turn: new Turn(),
     }));
     if (!hasReader) {
-      websockets.takesListener = true; // ws reads the socket itself
-      websockets.isLazy = false;
-      websockets.reader.attach = () => true;
+      // ws reads the socket itself.
+      websockets.reader.attach = () => {};
+      websockets.upgrade = (request, socket, head, address) => {
+        leaveToWs(socket);
+        websockets.address = address;
+        websockets.socket = socket;
+        websockets.server.handleUpgrade(request, socket, head, websockets.websocketOnUpgrade);
+      };
     } else {
       const { onText } = websockets.reader;
       websockets.reader.onText = (websocket, text) => {

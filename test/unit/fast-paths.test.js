@@ -20,8 +20,6 @@ const hidden = process.env.TEST_HIDDEN_FIELD;
 const TRANSPORT = /** @type {const} */ ([
   'direct_write',
   'shared_reads',
-  'ws_listener',
-  'lazy_ws',
   'http_listeners',
   'short_handshake',
 ]);

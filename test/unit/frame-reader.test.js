@@ -162,7 +162,7 @@ test('text that is not UTF-8 ends the connection with 1007, in one piece or in t
   }
 });
 
-test('after a close by the server, ws reads the rest of the same read, the peer’s close included', async () => {
+test('after a close by the server, the reader reads the rest of the same read, the peer’s close included', async () => {
   const frame = (/** @type {string} */ text) =>
     frameBytes({ first: 0x81, body: Buffer.from(text), mask: 9 });
   const close = frameBytes({ first: 0x88, body: Buffer.from([3, 232]), mask: 9 });
@@ -173,21 +173,92 @@ test('after a close by the server, ws reads the rest of the same read, the peer�
   assert.ok(bytes.endsWith('\x88\x07\x0f\xa0asked')); // 4000
 });
 
-test('pings and pongs stay on the fast path; from a fragment on, ws reads the rest', async () => {
+test('the reader handles all frames: control frames and fragments, too', async () => {
   const text = frameBytes({ first: 0x81, body: Buffer.from('text'), mask: 3 });
   const ping = frameBytes({ first: 0x89, body: Buffer.from('p'), mask: 3 });
   const pong = frameBytes({ first: 0x8a, body: Buffer.alloc(0), mask: 3 });
   const fragments = [
-    frameBytes({ first: 0x01, body: Buffer.from('frag'), mask: 3 }),
-    frameBytes({ first: 0x80, body: Buffer.from('ment'), mask: 3 }),
+    frameBytes({ first: 0x01, body: Buffer.from('k\xc3', 'latin1'), mask: 3 }),
+    ping,
+    frameBytes({ first: 0x00, body: Buffer.alloc(0), mask: 3 }),
+    frameBytes({ first: 0x80, body: Buffer.from('\xa4se', 'latin1'), mask: 5 }),
   ];
-  let before = short.direct;
-  await both([Buffer.concat([text, ping, text, pong, text])]);
+  const before = short.direct;
+  const { told } = await both([Buffer.concat([text, ping, pong, ...fragments, text])]);
+  assert.deepEqual(told, ['text text', 'text käse', 'text text', 'removed']);
   assert.equal(short.direct, before + 3);
-  before = short.direct;
-  const { told } = await both([Buffer.concat([text, ...fragments, text])]);
-  assert.deepEqual(told, ['text text', 'text fragment', 'text text', 'removed']);
-  assert.equal(short.direct, before + 1);
+});
+
+/** @type {fc.Arbitrary<Frame[]>} A message in fragments, with control frames between them. */
+const fragmented = fc
+  .record({
+    body: fc.oneof(
+      fc.string({ unit: 'grapheme', maxLength: 80 }).map((text) => Buffer.from(text)),
+      fc.constantFrom(
+        Buffer.from('€'.repeat(30)),
+        Buffer.concat([Buffer.from('€'), Buffer.from([0xe2, 0x82]), Buffer.from('x')]),
+        Buffer.alloc(MAX_MESSAGE_BYTES, 'x'),
+        Buffer.alloc(MAX_MESSAGE_BYTES + 1, 'x'),
+      ),
+    ),
+    cuts: fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 70 }),
+    opcode: fc.constantFrom(1, 1, 1, 2),
+    control: fc.constantFrom(0x89, 0x8a),
+    mask,
+  })
+  .map(({ body, cuts, opcode, control, mask }) => {
+    const places = cuts.map((cut) => Math.floor(cut * body.length)).sort((a, b) => a - b);
+    const ends = [...places, body.length];
+    return ends.flatMap((end, i) => {
+      const isLast = i === ends.length - 1;
+      const first = (isLast ? 0x80 : 0) | (i === 0 ? opcode : 0);
+      const piece = { first, body: body.subarray(ends[i - 1] ?? 0, end), mask };
+      return isLast || i % 3 > 0
+        ? [piece]
+        : [piece, { first: control, body: Buffer.from(`${i}`), mask }];
+    });
+  });
+
+/** @type {fc.Arbitrary<Frame[]>} Codes and reasons, valid and invalid; something may follow. */
+const closing = fc
+  .record({
+    code: fc.oneof(
+      fc.integer({ min: 990, max: 1020 }),
+      fc.constantFrom(0, 2999, 3000, 4999, 5000, 65_535),
+    ),
+    reason: fc.oneof(
+      fc.string({ maxLength: 123 }).map((text) => Buffer.from(text).subarray(0, 123)),
+      fc.uint8Array({ maxLength: 4 }).map((bytes) => Buffer.from(bytes)),
+    ),
+    mask,
+    more: fc.boolean(),
+  })
+  .map(({ code, reason, mask, more }) => [
+    { first: 0x88, body: Buffer.concat([Buffer.from([code >> 8, code & 0xff]), reason]), mask },
+    ...(more ? [{ first: 0x81, body: Buffer.from('after'), mask }] : []),
+  ]);
+
+test('property: fragments, frames between them and closes have the results of ws', async () => {
+  const text = frames.map((frame) => [frame]);
+  let [whole, closes] = [0, 0];
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.oneof({ weight: 6, arbitrary: fragmented }, { weight: 1, arbitrary: text }), {
+        minLength: 1,
+        maxLength: 3,
+      }),
+      fc.oneof(closing, fc.constant(/** @type {Frame[]} */ ([]))),
+      fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 8 }),
+      async (lists, end, cuts) => {
+        const bytes = Buffer.concat([...lists.flat(), ...end].map(frameBytes));
+        const { told } = await both(cutUp(bytes, cuts));
+        whole += told.length - 1;
+        closes += end.length > 0 ? 1 : 0;
+      },
+    ),
+    { numRuns: 150 },
+  );
+  assert.ok(whole > 50 && closes > 30, `${whole} messages, ${closes} closes`);
 });
 
 test('all sockets are read into one buffer, and a partial frame is copied out of it', async () => {

@@ -36,18 +36,6 @@ export const FIELDS = Object.freeze({
     text: 'handle?.useUserBuffer',
     hidden: 'handle?.hidden',
   },
-  'ws-data': {
-    path: 'ws_listener',
-    file: 'src/transport/fast/ws-listener.js',
-    text: "socket.listeners('data')",
-    hidden: "socket.listeners('hidden')",
-  },
-  'ws-set-socket': {
-    path: 'lazy_ws',
-    file: 'src/transport/fast/lazy-ws.js',
-    text: 'const { setSocket } = websocket;',
-    hidden: 'const { hidden: setSocket } = /** @type {any} */ (websocket);',
-  },
   'http-connection': {
     path: 'http_listeners',
     file: 'src/transport/fast/http-listeners.js',
@@ -95,8 +83,6 @@ export const FIELDS = Object.freeze({
 
 /** The fast paths that need others. @type {Readonly<Record<string, readonly string[]>>} */
 const NEEDS = Object.freeze({
-  ws_listener: ['shared_reads'],
-  lazy_ws: ['shared_reads', 'ws_listener'],
   short_handshake: ['http_listeners'],
 });
 
