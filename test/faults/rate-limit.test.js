@@ -1,7 +1,6 @@
-// rate-limit.test.js: the message rate limit at its defaults, the truth of `retryAfter`, and mode
-// `observe`.
+// rate-limit.test.js: the message rate limit, the truth of `retryAfter`, and mode `observe`.
 //
-// A token comes every 600 ms at the defaults, so `retryAfter` is always 1 there. A second server
+// The first server gives a token every 600 ms, so `retryAfter` is always 1 there. A second server
 // refills six a minute, for larger values. `retryAfter` is true if a message passes that many
 // seconds after the refusal, and not a second earlier.
 
@@ -13,6 +12,10 @@ import { checkedTest } from '../helpers/checks.js';
 const MESSAGES = 300;
 const BURST = 100;
 const SLOW_PER_MINUTE = 6;
+const RATES = Object.freeze({
+  FANFARE_MESSAGES_RATE: `${BURST}/min burst ${BURST}`,
+  FANFARE_MESSAGES_RATE_PER_IP: `${BURST}/min burst ${BURST}`,
+});
 /** The answer is under way for a moment, and the server's clock starts before ours. */
 const TRAVEL_MS = 50;
 const WAIT_MS = 5000;
@@ -23,14 +26,14 @@ checkedTest(
     const start = (/** @type {Record<string, string>} */ env) =>
       startServer(test, { WORKERS: '2', ...env });
     const [enforcing, slow, observing] = await Promise.all([
-      start({}),
+      start(RATES),
       start({
         FANFARE_MESSAGES_PER_MINUTE: String(SLOW_PER_MINUTE),
         FANFARE_MESSAGES_PER_MINUTE_PER_IP: String(SLOW_PER_MINUTE),
         FANFARE_MESSAGES_BURST: '5',
         FANFARE_MESSAGES_BURST_PER_IP: '5',
       }),
-      start({ FANFARE_LIMITS: 'observe' }),
+      start({ ...RATES, FANFARE_LIMITS: 'observe' }),
     ]);
 
     const first = await flood(test, enforcing, MESSAGES);
@@ -46,7 +49,7 @@ checkedTest(
       first.refused.filter(({ retryAfter }) => Number.isInteger(retryAfter) && retryAfter >= 1)
         .length,
     );
-    await tellsTheTruth(test, 'defaults', first);
+    await tellsTheTruth(test, `${BURST} a minute`, first);
     test.check('enforce: still connected', 'yes', first.client.isOpen ? 'yes' : 'no');
     const { values } = await scrape(enforcing.metricsPort);
     test.check(
