@@ -199,13 +199,13 @@ only(
     const { redis, keys } = /** @type {any} */ (recording);
     // The primary before it numbered events an hour ahead, and the room's sequence is lost.
     await redis.set(keys.movedOf(partition, 'room'), `${Date.now() + 3_600_000}:7`);
-    await redis.del(keys.of('room', 'sequence'));
+    await redis.del(keys.partitionKey('room', 'sequence'));
     for (let count = 2; count <= 3; count++) {
       publish();
       await fleet.reached(count);
     }
     assert.deepEqual((await fleet.queue.lost(partition)).count, 1);
-    assert.equal(await redis.llen(keys.of('room', 'outbox')), 0);
+    assert.equal(await redis.llen(keys.partitionKey('room', 'outbox')), 0);
   },
 );
 
