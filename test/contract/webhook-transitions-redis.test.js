@@ -343,6 +343,13 @@ only(
     const { visits } = /** @type {import('../../src/backend/redis/presence.js').RedisPresence} */ (
       b.presence
     );
+    // Its session begins with a visit.
+    await eventually(() =>
+      b.presence.read('room-0').then(
+        () => true,
+        () => false,
+      ),
+    );
     await eventually(() => visits?.isIdle === true);
     /** @type {string[]} */
     const sent = [];
