@@ -126,7 +126,9 @@ async function token(args) {
 async function doorsOf(centrifugo) {
   const native = { name: 'native' };
   if (centrifugo === null) return [native];
-  const { connectionReader, subscriptionReader } = await import('./doors/centrifugo/tokens.js');
+  const { connectionReader, subscriptionReader } = await import(
+    './doors/centrifugo/codec/tokens.js'
+  );
   const { isLenient } = centrifugo;
   return [
     native,

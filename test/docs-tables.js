@@ -11,8 +11,8 @@ import { fileURLToPath } from 'node:url';
 import { APP_FIELDS } from '../src/config/app-fields.js';
 import { ESSENTIALS, LIMIT_MODES, SETTINGS } from '../src/config/settings.js';
 import { LIMITS } from '../src/doctor/limits.js';
-import { endings as centrifugoEndings } from '../src/doors/centrifugo/codes.js';
-import { endings as pusherEndings } from '../src/doors/pusher/closes.js';
+import { endings as centrifugoEndings } from '../src/doors/centrifugo/codec/codes.js';
+import { endings as pusherEndings } from '../src/doors/pusher/codec/closes.js';
 import {
   COURIER_METRICS,
   METRICS,

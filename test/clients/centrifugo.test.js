@@ -25,7 +25,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import * as esbuild from 'esbuild';
-import { endings } from '../../src/doors/centrifugo/codes.js';
+import { endings } from '../../src/doors/centrifugo/codec/codes.js';
 import { API_KEY, API_PATH, startOpenDoor } from '../helpers/centrifugo-sdk.js';
 import { startClosingServer } from '../helpers/closing-server.js';
 import { rawToken, SECRET } from '../helpers/tokens.js';

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { request } from 'node:https';
 import { test } from 'node:test';
 import protobuf from 'protobufjs';
-import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
+import { FRAMINGS } from '../../src/doors/centrifugo/codec/framing.js';
 import { startRedis } from '../harness/redis.js';
 import { NO_LIMITS, scrape, startServer, until } from '../harness/server.js';
 import { connectRaw } from '../helpers/centrifugo.js';

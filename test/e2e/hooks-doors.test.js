@@ -23,7 +23,7 @@ const MARK = /the secret|555-0100|"num_clients":/;
 /** @typedef {import('node:test').TestContext} TestContext */
 /** What the client has got when its command is answered. */
 /** @typedef {(t: TestContext, port: number, user: string) => Promise<unknown>} Read */
-/** @typedef {import('../../src/doors/centrifugo/messages.js').Method} Method */
+/** @typedef {import('../../src/doors/centrifugo/codec/messages.js').Method} Method */
 
 const started = shared(async (owner) => {
   const server = await startServer(owner, {

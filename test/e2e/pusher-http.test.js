@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import Pusher from 'pusher';
-import { socketIdOf } from '../../src/doors/pusher/socket-id.js';
+import { socketIdOf } from '../../src/doors/pusher/codec/socket-id.js';
 import { startRedis } from '../harness/redis.js';
 import { NO_LIMITS, scrape, startServer } from '../harness/server.js';
 import { connect } from '../helpers/clients.js';

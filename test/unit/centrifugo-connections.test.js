@@ -3,16 +3,16 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { clientOf } from '../../src/doors/centrifugo/client-id.js';
+import { clientOf } from '../../src/doors/centrifugo/codec/client-id.js';
+import { DISCONNECTS } from '../../src/doors/centrifugo/codec/codes.js';
+import { registerFormats } from '../../src/doors/centrifugo/codec/frames.js';
+import { FRAMINGS } from '../../src/doors/centrifugo/codec/framing.js';
 import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
+import { readMember } from '../../src/doors/centrifugo/codec/members.js';
 import { protobufCodec } from '../../src/doors/centrifugo/codec/protobuf.js';
-import { DISCONNECTS } from '../../src/doors/centrifugo/codes.js';
 import { ConnectCommand } from '../../src/doors/centrifugo/connect.js';
 import { CentrifugoConnections } from '../../src/doors/centrifugo/connections.js';
 import { Expiries } from '../../src/doors/centrifugo/expiry.js';
-import { registerFormats } from '../../src/doors/centrifugo/frames.js';
-import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
-import { readMember } from '../../src/doors/centrifugo/members.js';
 import { PublishCommand } from '../../src/doors/centrifugo/publish.js';
 import { expiryOf, positionOf } from '../../src/doors/centrifugo/results.js';
 import { ClientRights } from '../../src/doors/centrifugo/rights.js';
@@ -329,7 +329,7 @@ test('a client without a user that the backend subscribes is in presence by its 
     {},
     { covers: () => true },
   );
-  /** @type {(import('../../src/doors/centrifugo/messages.js').ClientInfo|null)[]} */
+  /** @type {(import('../../src/doors/centrifugo/codec/messages.js').ClientInfo|null)[]} */
   const members = [];
   const { presence } = /** @type {import('../../src/hub/room-users.js').PresenceTracker} */ (
     hub.tracker

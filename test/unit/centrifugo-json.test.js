@@ -11,9 +11,11 @@ import { shortestMs } from '../helpers/at-once.js';
 function decode(text, maxCommands = 1000) {
   const commands = jsonCodec.decode(Buffer.from(text), maxCommands);
   assert.notEqual(commands, 'too_many');
-  return /** @type {import('../../src/doors/centrifugo/messages.js').Command[]|null} */ (commands);
+  return /** @type {import('../../src/doors/centrifugo/codec/messages.js').Command[]|null} */ (
+    commands
+  );
 }
-/** @param {import('../../src/doors/centrifugo/messages.js').Reply} reply */
+/** @param {import('../../src/doors/centrifugo/codec/messages.js').Reply} reply */
 const encode = (reply) => jsonCodec.encode(reply).toString();
 
 test('the fields of requests, raw values as they were written', () => {

@@ -1,13 +1,13 @@
 // centrifugo-names.test.js: the rooms of Centrifugo's channels, rules for them, and what presence and
-// streams show (config/channel-names.js, doors/centrifugo/members.js, stream.js).
+// streams show (config/channel-names.js, doors/centrifugo/codec/members.js, stream.js).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { escapeChannel, isNativeName, unescapeChannel } from '../../src/config/channel-names.js';
 import { changedFixed, loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
-import { clientOf } from '../../src/doors/centrifugo/client-id.js';
-import { membersOf, statsOf } from '../../src/doors/centrifugo/members.js';
+import { clientOf } from '../../src/doors/centrifugo/codec/client-id.js';
+import { membersOf, statsOf } from '../../src/doors/centrifugo/codec/members.js';
 import { readStream } from '../../src/doors/centrifugo/stream.js';
 import { encodeMember } from '../../src/protocol/encode.js';
 import { encodePublication, KIND, payloadText } from '../../src/protocol/publication.js';

@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { FRAMINGS } from '../../src/doors/centrifugo/codec/framing.js';
 import { decodeEmulation, protobufCodec } from '../../src/doors/centrifugo/codec/protobuf.js';
-import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
 import { root } from '../helpers/centrifugo-schema.js';
 
 /** @import protobuf from 'protobufjs' */
@@ -18,7 +18,9 @@ const { encode } = protobufCodec;
 function decode(bytes, maxCommands = 1000) {
   const commands = protobufCodec.decode(bytes, maxCommands);
   assert.notEqual(commands, 'too_many');
-  return /** @type {import('../../src/doors/centrifugo/messages.js').Command[]|null} */ (commands);
+  return /** @type {import('../../src/doors/centrifugo/codec/messages.js').Command[]|null} */ (
+    commands
+  );
 }
 const SKIPPED = new Set(['id', 'dict', 'profile', 'phase', 'cursor', 'limit', 'asc', 'delta']);
 
@@ -175,7 +177,7 @@ const published = fc.record({
   info: fc.option(fc.record({ user: SCALARS.string(), client: SCALARS.string() })),
 });
 
-/** @param {any} one @returns {import('../../src/doors/centrifugo/messages.js').Published} */
+/** @param {any} one @returns {import('../../src/doors/centrifugo/codec/messages.js').Published} */
 function hubForm({ data, offset, time, info }) {
   const source = Buffer.concat([Buffer.from('head'), data, Buffer.from('tail')]);
   return {

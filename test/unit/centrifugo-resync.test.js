@@ -1,10 +1,10 @@
 // centrifugo-resync.test.js: in formats of the Centrifugo door a resync ends the membership: nothing
 // follows it, because a client would take a later publication for its position (hub/outbox.js,
-// recovery/lagging-members.js, doors/centrifugo/frames.js).
+// recovery/lagging-members.js, doors/centrifugo/codec/frames.js).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { registerFormats } from '../../src/doors/centrifugo/frames.js';
+import { registerFormats } from '../../src/doors/centrifugo/codec/frames.js';
 import { NATIVE_TEXTS } from '../../src/protocol/door-texts.js';
 import { FORMAT } from '../../src/protocol/format.js';
 import { build, publication, settle } from '../helpers/recovery.js';

@@ -1,5 +1,5 @@
 // centrifugo-tokens.test.js: claims of Centrifugo's tokens, ids of clients, names of channels and the
-// codes of the door (doors/centrifugo/tokens.js, client-id.js, channels.js, codes.js).
+// codes of the door (doors/centrifugo/codec/tokens.js, client-id.js, channels.js, codes.js).
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -14,15 +14,15 @@ import {
   roomOf,
   roomPatternsOf,
   usersOf,
-} from '../../src/doors/centrifugo/channels.js';
-import { clientOf, idOf, isClient } from '../../src/doors/centrifugo/client-id.js';
+} from '../../src/doors/centrifugo/codec/channels.js';
+import { clientOf, idOf, isClient } from '../../src/doors/centrifugo/codec/client-id.js';
 import {
   closeOf,
   DISCONNECTS,
   errorOfRefusal,
   UNSUBSCRIBED,
-} from '../../src/doors/centrifugo/codes.js';
-import { connectionReader, subscriptionReader } from '../../src/doors/centrifugo/tokens.js';
+} from '../../src/doors/centrifugo/codec/codes.js';
+import { connectionReader, subscriptionReader } from '../../src/doors/centrifugo/codec/tokens.js';
 import { CLOSES, ERRORS } from '../../src/protocol/codes.js';
 import { isRoom } from '../../src/protocol/decode.js';
 import { refusal } from '../../src/protocol/refusal.js';
@@ -33,7 +33,7 @@ const VALID = Object.freeze({ sub: 'alice', exp: NOW_S + 100 });
 
 /** @param {Record<string, unknown>} claims @param {boolean} [isLenient] */
 const read = (claims, isLenient = false) =>
-  /** @type {import('../../src/doors/centrifugo/tokens.js').ChannelIdentity} */ (
+  /** @type {import('../../src/doors/centrifugo/codec/tokens.js').ChannelIdentity} */ (
     connectionReader(isLenient)(claims, NOW_S, SETTINGS)
   );
 
@@ -75,7 +75,7 @@ test('values for clients keep the text of their signer', () => {
   const source = Buffer.from(text);
   const claims = JSON.parse(text);
   const { user, info, subscriptions } =
-    /** @type {import('../../src/doors/centrifugo/tokens.js').ChannelIdentity} */ (
+    /** @type {import('../../src/doors/centrifugo/codec/tokens.js').ChannelIdentity} */ (
       connectionReader(false)(claims, NOW_S, SETTINGS, null, source)
     );
   assert.equal(user, '9007199254740993');
@@ -89,7 +89,7 @@ test('values for clients keep the text of their signer', () => {
   ]);
   const own = `{"sub":"a","exp":${NOW_S + 100},"channel":"x","data":[1.10, -0]}`;
   const subscription =
-    /** @type {import('../../src/doors/centrifugo/tokens.js').SubscriptionIdentity} */ (
+    /** @type {import('../../src/doors/centrifugo/codec/tokens.js').SubscriptionIdentity} */ (
       subscriptionReader(false)(JSON.parse(own), NOW_S, SETTINGS, null, Buffer.from(own))
     );
   assert.equal(String(subscription.data), '[1.10,-0]');
@@ -183,7 +183,7 @@ test('caps and rooms together are the rights of a token', () => {
 test('subscription tokens name a channel; their user may be nobody', () => {
   const reader = subscriptionReader(false);
   const own = (/** @type {Record<string, unknown>} */ claims) =>
-    /** @type {import('../../src/doors/centrifugo/tokens.js').SubscriptionIdentity} */ (
+    /** @type {import('../../src/doors/centrifugo/codec/tokens.js').SubscriptionIdentity} */ (
       reader({ ...VALID, channel: '$a', ...claims }, NOW_S, SETTINGS)
     );
   const { user, channel, endS, data } = own({ data: [1] });

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { deferred } from '../../src/backend/deferred.js';
 import { loadConfig } from '../../src/config/config.js';
-import { readMessage } from '../../src/doors/pusher/messages.js';
+import { readMessage } from '../../src/doors/pusher/codec/messages.js';
 import { PusherSubscriptions } from '../../src/doors/pusher/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { exceptOf, isPublication, payloadText, senderOf } from '../../src/protocol/publication.js';

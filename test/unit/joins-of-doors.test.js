@@ -3,16 +3,16 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { registerFormats } from '../../src/doors/centrifugo/codec/frames.js';
+import { FRAMINGS } from '../../src/doors/centrifugo/codec/framing.js';
 import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
 import { ConnectCommand } from '../../src/doors/centrifugo/connect.js';
 import { CentrifugoConnections } from '../../src/doors/centrifugo/connections.js';
 import { Expiries } from '../../src/doors/centrifugo/expiry.js';
-import { registerFormats } from '../../src/doors/centrifugo/frames.js';
-import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
 import { ClientRights } from '../../src/doors/centrifugo/rights.js';
 import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscriptions.js';
 import { CentrifugoSubscriptions } from '../../src/doors/centrifugo/subscribe.js';
-import { readMessage } from '../../src/doors/pusher/messages.js';
+import { readMessage } from '../../src/doors/pusher/codec/messages.js';
 import { PusherSubscriptions } from '../../src/doors/pusher/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { Identities } from '../../src/operations/identities.js';

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { connectionIdOf, isSocketId, socketIdOf } from '../../src/doors/pusher/socket-id.js';
+import { connectionIdOf, isSocketId, socketIdOf } from '../../src/doors/pusher/codec/socket-id.js';
 import { Connection, numberOf } from '../../src/hub/connection.js';
 import { isRoom } from '../../src/protocol/decode.js';
 import {

@@ -7,7 +7,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
 import { BrokerError } from '../../src/backend/errors.js';
 import { loadConfig } from '../../src/config/config.js';
-import { PusherFrames, subscribedText } from '../../src/doors/pusher/frames.js';
+import { PusherFrames, subscribedText } from '../../src/doors/pusher/codec/frames.js';
 import { PusherPresence } from '../../src/doors/pusher/presence.js';
 import { Connection } from '../../src/hub/connection.js';
 import { NATIVE_TEXTS } from '../../src/protocol/door-texts.js';

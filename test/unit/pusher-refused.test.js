@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PUSHER_CLOSES } from '../../src/doors/pusher/closes.js';
+import { PUSHER_CLOSES } from '../../src/doors/pusher/codec/closes.js';
 import { isOfAdmission, RefusedConnections } from '../../src/doors/pusher/refused.js';
 import { REFUSALS } from '../../src/protocol/codes.js';
 import { refusal } from '../../src/protocol/refusal.js';
@@ -13,7 +13,7 @@ const MAX_WAITING = 5000;
 
 /** A connection that has just opened. */
 class Opened {
-  /** @type {import('../../src/doors/pusher/closes.js').PusherClose[]} */
+  /** @type {import('../../src/doors/pusher/codec/closes.js').PusherClose[]} */
   closes = [];
 
   /** @param {any} close */

@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PusherClient } from '../../src/doors/pusher/client.js';
+import { socketIdOf } from '../../src/doors/pusher/codec/socket-id.js';
 import { Quotas } from '../../src/doors/pusher/quotas.js';
-import { socketIdOf } from '../../src/doors/pusher/socket-id.js';
 import { PusherSubscriptions } from '../../src/doors/pusher/subscribe.js';
 import { WaitingSubscriptions } from '../../src/doors/pusher/waiting.js';
 import { createCounters } from '../../src/observability/counters.js';

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { BrokerError } from '../../src/backend/errors.js';
-import { closeOf, noApp, PUSHER_CLOSES, PusherClose } from '../../src/doors/pusher/closes.js';
+import { closeOf, noApp, PUSHER_CLOSES, PusherClose } from '../../src/doors/pusher/codec/closes.js';
 import {
   encodePayload,
   errorText,
@@ -17,8 +17,8 @@ import {
   signedInText,
   subscribedText,
   watchlistText,
-} from '../../src/doors/pusher/frames.js';
-import { fieldsOf, readMessage, readObject } from '../../src/doors/pusher/messages.js';
+} from '../../src/doors/pusher/codec/frames.js';
+import { fieldsOf, readMessage, readObject } from '../../src/doors/pusher/codec/messages.js';
 import { PusherPresence } from '../../src/doors/pusher/presence.js';
 import { Watchlists } from '../../src/doors/pusher/watchlist.js';
 import { Connection } from '../../src/hub/connection.js';

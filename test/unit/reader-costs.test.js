@@ -12,7 +12,7 @@ import {
   decodeEmulation as decodeEmulationProtobuf,
   protobufCodec,
 } from '../../src/doors/centrifugo/codec/protobuf.js';
-import { fieldsOf, readMessage } from '../../src/doors/pusher/messages.js';
+import { fieldsOf, readMessage } from '../../src/doors/pusher/codec/messages.js';
 import { decode, readId, readPresence } from '../../src/protocol/decode.js';
 import { commandFault, isCommand } from '../../src/protocol/decode-fault.js';
 import { scan } from '../../src/protocol/json-scan.js';

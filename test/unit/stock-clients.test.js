@@ -13,8 +13,11 @@ import { Fanfare as SseFanfare } from '../../src/client/sse/index.js';
 import {
   endings as centrifugoEndings,
   closeOf as toCentrifugo,
-} from '../../src/doors/centrifugo/codes.js';
-import { endings as pusherEndings, closeOf as toPusher } from '../../src/doors/pusher/closes.js';
+} from '../../src/doors/centrifugo/codec/codes.js';
+import {
+  endings as pusherEndings,
+  closeOf as toPusher,
+} from '../../src/doors/pusher/codec/closes.js';
 import { API_ERRORS, CLOSES, ERRORS, OVER, REFUSALS, WS_CLOSES } from '../../src/protocol/codes.js';
 import { startClosingServer } from '../helpers/closing-server.js';
 import '../helpers/short-timers.js';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TOKEN_USAGE, tokenCommand } from '../../src/auth/token-command.js';
 import { TokenVerifier } from '../../src/auth/verifier.js';
-import { connectionReader, subscriptionReader } from '../../src/doors/centrifugo/tokens.js';
+import { connectionReader, subscriptionReader } from '../../src/doors/centrifugo/codec/tokens.js';
 import { createAuthCounters } from '../../src/observability/counters.js';
 import { OTHER_SECRET, SECRET, token } from '../helpers/tokens.js';
 

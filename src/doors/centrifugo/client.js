@@ -2,9 +2,9 @@
 
 /** @import { Lease } from '../../auth/session.js' */
 /** @import { Connection } from '../../hub/connection.js' */
-/** @import { Framing } from './framing.js' */
-/** @import { Codec, Command, Reply } from './messages.js' */
-/** @import { ChannelIdentity } from './tokens.js' */
+/** @import { Framing } from './codec/framing.js' */
+/** @import { Codec, Command, Reply } from './codec/messages.js' */
+/** @import { ChannelIdentity } from './codec/tokens.js' */
 
 /**
  * May throw a DoorError, which becomes the reply.

@@ -3,18 +3,18 @@
 import { VERSION } from '../../config/version.js';
 import { isPayload } from '../../protocol/decode.js';
 import { tokenIdentity } from './client.js';
-import { clientOf } from './client-id.js';
-import { DISCONNECTS, DoorClose } from './codes.js';
-import { DoorError } from './errors.js';
+import { clientOf } from './codec/client-id.js';
+import { DISCONNECTS, DoorClose } from './codec/codes.js';
+import { DoorError } from './codec/errors.js';
+import { connectionReader } from './codec/tokens.js';
 import { expiryOf } from './results.js';
-import { connectionReader } from './tokens.js';
 
 /** @import { Credentials } from '../../auth/credentials.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { CentrifugoClient, Handler } from './client.js' */
 /** @import { CentrifugoConnections } from './connections.js' */
-/** @import { Command } from './messages.js' */
+/** @import { Command } from './codec/messages.js' */
 
 /** The door as hooks and limits see it. */
 const DOOR = Object.freeze({ name: 'centrifugo', usesTokens: true, asksLater: true });
@@ -107,7 +107,7 @@ export class ConnectCommand {
 
   /**
    * @param {Connection} connection @param {CentrifugoClient} client @param {number} id
-   * @param {Map<string, import('./messages.js').SubscribeResult>|null} subs null: none
+   * @param {Map<string, import('./codec/messages.js').SubscribeResult>|null} subs null: none
    */
   #reply(connection, client, id, subs) {
     client.become('connected');

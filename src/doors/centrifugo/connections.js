@@ -13,9 +13,9 @@ import { CLOSES } from '../../protocol/codes.js';
 import { lastFault } from '../../protocol/json-scan.js';
 import { errorOf, toClose } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
-import { channelOf } from './channels.js';
 import { CentrifugoClient } from './client.js';
 import { MAX_COMMANDS } from './codec/bounds.js';
+import { channelOf } from './codec/channels.js';
 import {
   closeOf,
   DISCONNECTS,
@@ -23,10 +23,10 @@ import {
   errorOfRefusal,
   replyError,
   UNSUBSCRIBED,
-} from './codes.js';
-import { DoorError } from './errors.js';
+} from './codec/codes.js';
+import { DoorError } from './codec/errors.js';
+import { GRACE_S } from './codec/tokens.js';
 import { expiryOf } from './results.js';
-import { GRACE_S } from './tokens.js';
 
 const NOTHING = Buffer.alloc(0);
 /** The time from the handshake to `connect`. */
@@ -49,7 +49,7 @@ const KINDS = new Map(
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Form, Handler, Upstream } from './client.js' */
-/** @import { Codec, Command, Method } from './messages.js' */
+/** @import { Codec, Command, Method } from './codec/messages.js' */
 
 /**
  * Called when the server adds or removes a member, and when a connection ends.

@@ -2,14 +2,14 @@
 
 import { FORMAT } from '../../protocol/format.js';
 import { JoinedApis } from './apis.js';
+import { registerFormats } from './codec/frames.js';
+import { FRAMINGS } from './codec/framing.js';
 import { jsonCodec } from './codec/json.js';
 import { protobufCodec } from './codec/protobuf.js';
 import { ConnectCommand } from './connect.js';
 import { CentrifugoConnections } from './connections.js';
 import { Emulation } from './emulation.js';
 import { Expiries } from './expiry.js';
-import { registerFormats } from './frames.js';
-import { FRAMINGS } from './framing.js';
 import { CentrifugoApi, isApiPath } from './http/api.js';
 import { PublishCommand } from './publish.js';
 import { ReadCommands } from './reads.js';
@@ -22,9 +22,9 @@ import { CentrifugoSubscriptions } from './subscribe.js';
 
 /** @import { Door } from '../../hub/door.js' */
 /** @import { CreateDoor, DoorServices } from '../contract.js' */
-/** @import { Framing } from './framing.js' */
+/** @import { Framing } from './codec/framing.js' */
 /** @import { Handler } from './client.js' */
-/** @import { Codec, Method } from './messages.js' */
+/** @import { Codec, Method } from './codec/messages.js' */
 
 const PROTOBUF = 'centrifuge-protobuf';
 

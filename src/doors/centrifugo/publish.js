@@ -1,10 +1,10 @@
 // publish.js: the command publish.
 
 import { isPayload } from '../../protocol/decode.js';
-import { channelFault, roomOf } from './channels.js';
-import { clientOf } from './client-id.js';
-import { DISCONNECTS } from './codes.js';
-import { DoorError } from './errors.js';
+import { channelFault, roomOf } from './codec/channels.js';
+import { clientOf } from './codec/client-id.js';
+import { DISCONNECTS } from './codec/codes.js';
+import { DoorError } from './codec/errors.js';
 
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { PublishListener } from '../../operations/publisher.js' */

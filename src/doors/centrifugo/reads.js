@@ -4,11 +4,11 @@
 // asks again from its end. Presence has no pages: a larger list is refused.
 
 import { payloadOf, timestampOf } from '../../protocol/publication.js';
-import { roomOf } from './channels.js';
-import { DISCONNECTS } from './codes.js';
-import { DoorError } from './errors.js';
-import { infoOf } from './frames.js';
-import { membersOf, statsOf } from './members.js';
+import { roomOf } from './codec/channels.js';
+import { DISCONNECTS } from './codec/codes.js';
+import { DoorError } from './codec/errors.js';
+import { infoOf } from './codec/frames.js';
+import { membersOf, statsOf } from './codec/members.js';
 import { checkChannel } from './publish.js';
 import { readStream } from './stream.js';
 
@@ -16,7 +16,7 @@ import { readStream } from './stream.js';
 /** @import { DoorServices } from '../contract.js' */
 /** @import { CentrifugoClient, Handler } from './client.js' */
 /** @import { CentrifugoConnections } from './connections.js' */
-/** @import { Reply } from './messages.js' */
+/** @import { Reply } from './codec/messages.js' */
 /** @import { ClientRights } from './rights.js' */
 /** @import { Stream } from './stream.js' */
 

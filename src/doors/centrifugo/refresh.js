@@ -5,9 +5,9 @@
 // SDKs return after these codes and ask for another token. After an error they would stop for good.
 
 import { VERSION } from '../../config/version.js';
-import { clientOf } from './client-id.js';
-import { DISCONNECTS, invalidToken, UNSUBSCRIBED } from './codes.js';
-import { DoorError } from './errors.js';
+import { clientOf } from './codec/client-id.js';
+import { DISCONNECTS, invalidToken, UNSUBSCRIBED } from './codec/codes.js';
+import { DoorError } from './codec/errors.js';
 import { expiryOf } from './results.js';
 import { whoOf } from './subscribe.js';
 
@@ -18,7 +18,7 @@ import { whoOf } from './subscribe.js';
 /** @import { CentrifugoClient, Handler } from './client.js' */
 /** @import { CentrifugoConnections } from './connections.js' */
 /** @import { CentrifugoSubscriptions } from './subscribe.js' */
-/** @import { ChannelIdentity } from './tokens.js' */
+/** @import { ChannelIdentity } from './codec/tokens.js' */
 
 export class RefreshCommands {
   /**
@@ -86,7 +86,7 @@ export class RefreshCommands {
   /**
    * @param {Connection} connection @param {number} id
    * @param {number} code of CentrifugoSubscriptions.check
-   * @param {import('./codes.js').DoorClose} expired the close for a token that has expired
+   * @param {import('./codec/codes.js').DoorClose} expired the close for a token that has expired
    * @param {string} [why] if clients are told
    */
   #refuseToken(connection, id, code, expired, why) {

@@ -1,6 +1,6 @@
 // results.js: parts that several results share.
 
-/** @import { SubscribeResult } from './messages.js' */
+/** @import { SubscribeResult } from './codec/messages.js' */
 
 /** A `ttl` has 32 bits, one of them perhaps a sign in an SDK: 68 years. */
 const MAX_TTL_S = 2 ** 31 - 1;

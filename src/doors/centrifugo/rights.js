@@ -7,7 +7,7 @@
 // as one of the named users, or by its subscription. Beyond that its token must name the right.
 
 import { ALL_ROOMS, Rights } from '../../auth/rights.js';
-import { isPrivate, roomPatternsOf, usersOf } from './channels.js';
+import { isPrivate, roomPatternsOf, usersOf } from './codec/channels.js';
 
 /** @import { RoomRight } from '../../auth/rights.js' */
 /** @import { Config } from '../../config/settings.js' */

@@ -1,12 +1,12 @@
 // rpc.js: the commands rpc and send, which the hooks onRpc and onSend answer.
 
 import { isPayload } from '../../protocol/decode.js';
-import { DISCONNECTS } from './codes.js';
-import { DoorError } from './errors.js';
+import { DISCONNECTS } from './codec/codes.js';
+import { DoorError } from './codec/errors.js';
 
 /** @import { DoorServices } from '../contract.js' */
 /** @import { CentrifugoClient, Handler } from './client.js' */
-/** @import { Request } from './messages.js' */
+/** @import { Request } from './codec/messages.js' */
 
 export class RpcCommands {
   /** @param {DoorServices} services */

@@ -10,10 +10,10 @@
 
 import { Clientless } from '../../hub/clientless.js';
 import { Connection } from '../../hub/connection.js';
-import { personalChannelOf, roomOf } from './channels.js';
 import { tokenIdentity } from './client.js';
-import { DISCONNECTS, UNSUBSCRIBED } from './codes.js';
-import { DoorError } from './errors.js';
+import { personalChannelOf, roomOf } from './codec/channels.js';
+import { DISCONNECTS, UNSUBSCRIBED } from './codec/codes.js';
+import { DoorError } from './codec/errors.js';
 import { positionOf } from './results.js';
 import { resultOf, sinceOf, whoOf } from './subscribe.js';
 
@@ -23,9 +23,9 @@ import { resultOf, sinceOf, whoOf } from './subscribe.js';
 /** @import { DoorServices } from '../contract.js' */
 /** @import { CentrifugoClient } from './client.js' */
 /** @import { CentrifugoConnections } from './connections.js' */
-/** @import { Request, SubscribeResult } from './messages.js' */
+/** @import { Request, SubscribeResult } from './codec/messages.js' */
 /** @import { CentrifugoSubscriptions } from './subscribe.js' */
-/** @import { ServerSubscription } from './tokens.js' */
+/** @import { ServerSubscription } from './codec/tokens.js' */
 
 /**
  * The subscriptions of one connection, until all are answered.

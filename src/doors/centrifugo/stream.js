@@ -1,7 +1,7 @@
 // stream.js: reads a channel's stream as Centrifugo's `history` does.
 //   forward: oldest first, above `since`       reverse: newest first, below `since`
 
-import { DoorError } from './errors.js';
+import { DoorError } from './codec/errors.js';
 
 /** The bound for backends. They ask again from the end of an answer. */
 const MAX_BYTES = 4 * 1024 * 1024;

@@ -9,9 +9,9 @@
 import { isUtf8 } from 'node:buffer';
 import { FORMAT } from '../../protocol/format.js';
 import { refusal } from '../../protocol/refusal.js';
+import { FRAMINGS } from './codec/framing.js';
 import { jsonCodec } from './codec/json.js';
 import { protobufCodec } from './codec/protobuf.js';
-import { FRAMINGS } from './framing.js';
 
 const HTTP_STREAM = '/connection/http_stream';
 const SSE = '/connection/sse';
@@ -23,8 +23,8 @@ const PROTOBUF = 'application/octet-stream';
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { CentrifugoConnections } from './connections.js' */
-/** @import { Framing } from './framing.js' */
-/** @import { Codec } from './messages.js' */
+/** @import { Framing } from './codec/framing.js' */
+/** @import { Codec } from './codec/messages.js' */
 
 /** @typedef {StreamForm & {codec: Codec, framing: Framing}} Form */
 

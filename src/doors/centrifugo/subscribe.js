@@ -7,14 +7,14 @@
 
 import { NOBODY } from '../../operations/joins.js';
 import { encodeMember } from '../../protocol/encode.js';
-import { channelOf, roomOf } from './channels.js';
 import { subscriptionOf, tokenIdentity } from './client.js';
-import { clientOf } from './client-id.js';
-import { DISCONNECTS } from './codes.js';
-import { DoorError } from './errors.js';
+import { channelOf, roomOf } from './codec/channels.js';
+import { clientOf } from './codec/client-id.js';
+import { DISCONNECTS } from './codec/codes.js';
+import { DoorError } from './codec/errors.js';
+import { GRACE_S, subscriptionReader } from './codec/tokens.js';
 import { checkChannel } from './publish.js';
 import { expiryOf, positionOf } from './results.js';
-import { GRACE_S, subscriptionReader } from './tokens.js';
 
 /** @import { Identity } from '../../auth/claims.js' */
 /** @import { ReadClaims } from '../../auth/verifier.js' */
@@ -24,9 +24,9 @@ import { GRACE_S, subscriptionReader } from './tokens.js';
 /** @import { DoorServices } from '../contract.js' */
 /** @import { CentrifugoClient, Handler, Source } from './client.js' */
 /** @import { CentrifugoConnections } from './connections.js' */
-/** @import { Request, SubscribeResult } from './messages.js' */
+/** @import { Request, SubscribeResult } from './codec/messages.js' */
 /** @import { ClientRights } from './rights.js' */
-/** @import { SubscriptionIdentity } from './tokens.js' */
+/** @import { SubscriptionIdentity } from './codec/tokens.js' */
 
 /** Flag: the client wants an error if its position is lost, to load its state again. */
 const REJECT_UNRECOVERED = 2;

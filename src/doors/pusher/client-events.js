@@ -5,9 +5,9 @@ import { Rate } from '../../admission/rate.js';
 import { asciiJson, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
 import { isChannel, kindOf, roomOf } from '../../protocol/pusher-channels.js';
-import { encodePayload, errorText } from './frames.js';
-import { isObject } from './messages.js';
-import { socketIdOf } from './socket-id.js';
+import { encodePayload, errorText } from './codec/frames.js';
+import { isObject } from './codec/messages.js';
+import { socketIdOf } from './codec/socket-id.js';
 
 const PREFIX = 'client-';
 /** Pusher's own sentence. */
@@ -18,7 +18,7 @@ export const OVER_QUOTA = 'The rate limit for sending client events exceeded the
 /** @import { App } from '../../config/pusher.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { PusherClient, Handler } from './client.js' */
-/** @import { Message } from './messages.js' */
+/** @import { Message } from './codec/messages.js' */
 
 /**
  * @typedef {object} ClientEvent

@@ -2,7 +2,7 @@
 
 /** @import { App } from '../../config/pusher.js' */
 /** @import { Connection } from '../../hub/connection.js' */
-/** @import { Message } from './messages.js' */
+/** @import { Message } from './codec/messages.js' */
 
 /**
  * Handles one event's messages.

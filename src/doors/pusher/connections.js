@@ -16,12 +16,12 @@ import { errorOf, refusal } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
 import { PusherClient } from './client.js';
 import { OVER_QUOTA } from './client-events.js';
-import { closeOf, noApp, overQuota, PUSHER_CLOSES, PusherClose } from './closes.js';
-import { errorText, establishedText, PONG_TEXT } from './frames.js';
-import { isReserved, readMessage } from './messages.js';
+import { closeOf, noApp, overQuota, PUSHER_CLOSES, PusherClose } from './codec/closes.js';
+import { errorText, establishedText, PONG_TEXT } from './codec/frames.js';
+import { isReserved, readMessage } from './codec/messages.js';
+import { socketIdOf } from './codec/socket-id.js';
 import { Quotas } from './quotas.js';
 import { isOfAdmission, RefusedConnections } from './refused.js';
-import { socketIdOf } from './socket-id.js';
 
 const MIN_VERSION = 4;
 const MAX_VERSION = 7;

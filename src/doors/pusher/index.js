@@ -3,8 +3,8 @@
 import { FORMAT, registerFormat } from '../../protocol/format.js';
 import { frameEnd } from '../../protocol/frame.js';
 import { ClientEvents } from './client-events.js';
+import { PusherFrames } from './codec/frames.js';
 import { PusherConnections } from './connections.js';
-import { PusherFrames } from './frames.js';
 import { isApiPath, ownPath, PusherApi } from './http/api.js';
 import { PusherPresence } from './presence.js';
 import { SignIn } from './signin.js';

@@ -19,7 +19,7 @@ import { Connection } from '../../hub/connection.js';
 import { Roster } from '../../hub/roster.js';
 import { FORMAT } from '../../protocol/format.js';
 import { appIdOf, channelOf } from '../../protocol/pusher-channels.js';
-import { memberEventText, membersData, readMember } from './frames.js';
+import { memberEventText, membersData, readMember } from './codec/frames.js';
 
 /** If a user's own join event takes longer, the roster is read again. */
 const MAX_WAIT_MS = 5000;
@@ -27,7 +27,7 @@ const MAX_WAIT_MS = 5000;
 const MAX_READS_PER_SWEEP = 100;
 
 /** @import { Joined } from '../../recovery/room-joins.js' */
-/** @import { ShownMember } from './frames.js' */
+/** @import { ShownMember } from './codec/frames.js' */
 
 /**
  * A subscription to a presence channel.

@@ -11,7 +11,7 @@
 // reconnect. They may be in rooms: they do not count here, and a drain closes them with the others.
 
 import { refusal } from '../../protocol/refusal.js';
-import { PUSHER_CLOSES, PusherClose } from './closes.js';
+import { PUSHER_CLOSES, PusherClose } from './codec/closes.js';
 
 /** Clients wait at least 10 s for the first frame. */
 const MAX_WAIT_MS = 8000;

@@ -7,10 +7,10 @@ import { asciiJson, Identity, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
 import { roomOfUser } from '../../protocol/pusher-channels.js';
 import { checkAuth, userText } from '../../protocol/pusher-signature.js';
-import { PUSHER_CLOSES } from './closes.js';
-import { signedInText } from './frames.js';
-import { fieldsOf, readObject } from './messages.js';
-import { socketIdOf } from './socket-id.js';
+import { PUSHER_CLOSES } from './codec/closes.js';
+import { signedInText } from './codec/frames.js';
+import { fieldsOf, readObject } from './codec/messages.js';
+import { socketIdOf } from './codec/socket-id.js';
 
 const MAX_USER_LENGTH = 128;
 const MAX_ROOM_LENGTH = 512;

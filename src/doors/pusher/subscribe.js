@@ -6,9 +6,9 @@
 import { RoomList } from '../../auth/rights.js';
 import { isChannel, kindOf, roomOf, userOfChannel } from '../../protocol/pusher-channels.js';
 import { channelText, checkAuth } from '../../protocol/pusher-signature.js';
-import { cacheMissText, errorText, notSubscribedText, subscribedText } from './frames.js';
-import { fieldsOf, readObject } from './messages.js';
-import { socketIdOf } from './socket-id.js';
+import { cacheMissText, errorText, notSubscribedText, subscribedText } from './codec/frames.js';
+import { fieldsOf, readObject } from './codec/messages.js';
+import { socketIdOf } from './codec/socket-id.js';
 import { WaitingSubscriptions } from './waiting.js';
 
 const MAX_USER_LENGTH = 128;

@@ -2,7 +2,7 @@
 // while the user's room has members on any server.
 
 import { roomOfUser } from '../../protocol/pusher-channels.js';
-import { errorText, watchlistText } from './frames.js';
+import { errorText, watchlistText } from './codec/frames.js';
 
 const MAX_WATCHED = 100;
 const TOO_MANY = 4302;

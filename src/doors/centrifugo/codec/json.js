@@ -13,7 +13,7 @@ import { MAX_COMMANDS, maxFieldsOf, TOO_MANY } from './bounds.js';
 import { REQUESTS } from './schema.js';
 
 /** @import { Field, Message } from './schema.js' */
-/** @import { ClientInfo, Codec, Command, Method, Published, Reply, Request } from '../messages.js' */
+/** @import { ClientInfo, Codec, Command, Method, Published, Reply, Request } from './messages.js' */
 
 const LF = 0x0a;
 const QUOTE = 0x22;

@@ -39,7 +39,7 @@ const PUBLICATIONS_TAG = (7 << 3) | BYTES;
 const TWO_32 = 2 ** 32;
 const NOTHING = Buffer.alloc(0);
 
-/** @import { Codec, Command, Method, Published, Reply } from '../messages.js' */
+/** @import { Codec, Command, Method, Published, Reply } from './messages.js' */
 /** @import { Message, Scalar } from './schema.js' */
 /** @typedef {Record<string, any>} Values by the names of fields */
 
@@ -456,7 +456,7 @@ function channelField(channel) {
   return lengthField(CHANNEL_TAG, Buffer.from(channel));
 }
 
-/** @param {import('../messages.js').ClientInfo} info */
+/** @param {import('./messages.js').ClientInfo} info */
 function infoField(info) {
   return lengthField(INFO_TAG, encodeMessage(CLIENT_INFO, info));
 }

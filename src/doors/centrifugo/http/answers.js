@@ -1,7 +1,7 @@
 // answers.js: the errors of Centrifugo's server API, as its SDKs read them.
 
 import { ApiFault, faultOf, statusOf } from '../../../transport/http-api/fault.js';
-import { DoorError } from '../errors.js';
+import { DoorError } from '../codec/errors.js';
 
 /** The codes of our own faults. Others are 107. */
 const CODES = /** @type {Readonly<Record<string, number>>} */ (

@@ -4,11 +4,11 @@
 
 import { CLOSES } from '../../../protocol/codes.js';
 import { json } from '../../../transport/http-api/fields.js';
-import { idOf } from '../client-id.js';
-import { DISCONNECTS } from '../codes.js';
-import { DoorError } from '../errors.js';
-import { keyOf } from '../members.js';
-import { GRACE_S } from '../tokens.js';
+import { idOf } from '../codec/client-id.js';
+import { DISCONNECTS } from '../codec/codes.js';
+import { DoorError } from '../codec/errors.js';
+import { keyOf } from '../codec/members.js';
+import { GRACE_S } from '../codec/tokens.js';
 import { flag, roomOfChannel, text, texts, unsupported, whole } from './fields.js';
 
 /** RFC 6455 5.5: a control frame has at most 125 bytes, two of which are the code. */

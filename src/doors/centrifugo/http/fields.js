@@ -1,8 +1,8 @@
 // fields.js: the fields of requests of Centrifugo's server API.
 
 import { isText, nullable } from '../../../transport/http-api/fields.js';
-import { channelFault, roomOf } from '../channels.js';
-import { DoorError } from '../errors.js';
+import { channelFault, roomOf } from '../codec/channels.js';
+import { DoorError } from '../codec/errors.js';
 
 const MAX_TEXTS = 1000;
 

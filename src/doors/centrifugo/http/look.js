@@ -4,10 +4,10 @@ import { CHANNEL_SPACE, escapeChannel, isNativeName } from '../../../config/chan
 import { fits } from '../../../config/room-patterns.js';
 import { payloadOf } from '../../../protocol/publication.js';
 import { allRooms } from '../../../transport/http-api/all-rooms.js';
-import { channelOf } from '../channels.js';
-import { DoorError } from '../errors.js';
-import { infoOf } from '../frames.js';
-import { membersOf, statsOf } from '../members.js';
+import { channelOf } from '../codec/channels.js';
+import { DoorError } from '../codec/errors.js';
+import { infoOf } from '../codec/frames.js';
+import { membersOf, statsOf } from '../codec/members.js';
 import { readStream } from '../stream.js';
 import { flag, position, roomOfChannel, text, whole } from './fields.js';
 
@@ -16,7 +16,7 @@ const MAX_PUBLICATIONS = 10_000;
 /** What Centrifugo's patterns have beside stars. */
 const GLOB = /[?[\]{}\\!]/;
 
-/** @import { ClientInfo } from '../messages.js' */
+/** @import { ClientInfo } from '../codec/messages.js' */
 /** @import { Method, MethodServices } from './method.js' */
 
 export class LookMethods {

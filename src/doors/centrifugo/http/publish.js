@@ -4,7 +4,7 @@ import { encodeMessage, optionsOf } from '../../../operations/message.js';
 import { isPayload } from '../../../protocol/decode.js';
 import { isIdempotencyKey, payload } from '../../../transport/http-api/fields.js';
 import { Publishing, positionOf, unitsOf } from '../../../transport/http-api/publishing.js';
-import { DoorError } from '../errors.js';
+import { DoorError } from '../codec/errors.js';
 import { errorOf } from './answers.js';
 import { flag, roomOfChannel, text, texts, unsupported } from './fields.js';
 

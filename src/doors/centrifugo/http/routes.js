@@ -4,7 +4,7 @@ import { audited } from '../../../transport/http-api/audited.js';
 import { ApiFault } from '../../../transport/http-api/fault.js';
 import { payload, present, readFields } from '../../../transport/http-api/fields.js';
 import { inParallel } from '../../../transport/http-api/in-parallel.js';
-import { DoorError } from '../errors.js';
+import { DoorError } from '../codec/errors.js';
 import { errorOf, hasStatus, StatusFault } from './answers.js';
 import { ControlMethods } from './control.js';
 import { flag, text, UNSUPPORTED } from './fields.js';

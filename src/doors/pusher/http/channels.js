@@ -2,7 +2,7 @@
 
 import { isChannel, kindOf, roomOf } from '../../../protocol/pusher-channels.js';
 import { inParallel } from '../../../transport/http-api/in-parallel.js';
-import { readMember } from '../frames.js';
+import { readMember } from '../codec/frames.js';
 import { badRequest } from './answers.js';
 import { Occupancy } from './occupancy.js';
 

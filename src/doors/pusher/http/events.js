@@ -17,9 +17,9 @@ import {
   textAt,
 } from '../../../transport/http-api/fields.js';
 import { Publishing, unitsOf } from '../../../transport/http-api/publishing.js';
-import { encodePayload } from '../frames.js';
-import { isReserved } from '../messages.js';
-import { connectionIdOf, isSocketId } from '../socket-id.js';
+import { encodePayload } from '../codec/frames.js';
+import { isReserved } from '../codec/messages.js';
+import { connectionIdOf, isSocketId } from '../codec/socket-id.js';
 import { badRequest } from './answers.js';
 import { readInfo } from './app-call.js';
 

@@ -1,9 +1,9 @@
 // framing.js: turns messages of any codec into bytes. Clients split WebSocket messages at line
 // breaks. In JSON these can only be between tokens, so spaces replace them.
 
-import { eventEnd, joinLines } from '../../protocol/event-stream.js';
-import { frameEnd, headerBytes, writeHeader } from '../../protocol/frame.js';
-import { delimitedBytes, delimitedEnd, writeDelimited } from './codec/protobuf.js';
+import { eventEnd, joinLines } from '../../../protocol/event-stream.js';
+import { frameEnd, headerBytes, writeHeader } from '../../../protocol/frame.js';
+import { delimitedBytes, delimitedEnd, writeDelimited } from './protobuf.js';
 
 const LF = 0x0a;
 const CR = 0x0d;

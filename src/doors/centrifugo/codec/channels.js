@@ -10,7 +10,7 @@ import {
   escapePattern,
   isNativeName,
   unescapeChannel,
-} from '../../config/channel-names.js';
+} from '../../../config/channel-names.js';
 
 const MAX_LENGTH = 255;
 /** The backend's keys and messages carry names of rooms. */

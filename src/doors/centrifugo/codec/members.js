@@ -4,7 +4,7 @@
 // id that no connection has. A connection without a user is its own entry.
 
 import { isUtf8 } from 'node:buffer';
-import { scanMembers, skipPayload, skipSpace } from '../../protocol/json-scan.js';
+import { scanMembers, skipPayload, skipSpace } from '../../../protocol/json-scan.js';
 
 /** @import { ClientInfo } from './messages.js' */
 

@@ -19,7 +19,7 @@ export const ERRORS = Object.freeze({
   113: { message: 'conflict' },
 });
 
-/** @import { ErrorCode } from '../../protocol/codes.js' */
+/** @import { ErrorCode } from '../../../protocol/codes.js' */
 
 /** A handler throws it to refuse a command or a request. */
 export class DoorError extends Error {

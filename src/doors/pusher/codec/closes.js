@@ -6,7 +6,7 @@
 // after its own fault, because a stop would last as long as its page, and limits by address hold it
 // back. A `pusher:error` precedes the close if its text helps.
 
-import { CLOSES } from '../../protocol/codes.js';
+import { CLOSES } from '../../../protocol/codes.js';
 import { errorText } from './frames.js';
 
 /** @typedef {{code: number, reason: string, notice?: string}} DoorClose */
@@ -99,7 +99,7 @@ export function endings() {
 function hasOther(close) {
   const { TOKEN_EXPIRED, INVALID_TOKEN, AUTH_TIMEOUT, CLIENT_TIMEOUT, APP_LIMIT, DRAIN } = CLOSES;
   const without = [TOKEN_EXPIRED, INVALID_TOKEN, AUTH_TIMEOUT, CLIENT_TIMEOUT, APP_LIMIT, DRAIN];
-  return !without.includes(/** @type {import('../../protocol/codes.js').Close} */ (close));
+  return !without.includes(/** @type {import('../../../protocol/codes.js').Close} */ (close));
 }
 
 /** What pusher-js does. @param {number} code */
@@ -109,7 +109,7 @@ function actionAfter(code) {
   return code < 4000 || (code >= 4100 && code < 4200) ? 'return after a second' : 'never return';
 }
 
-/** @param {Pick<import('../../config/pusher.js').App, 'quotaCode'>} app at its limit of connections */
+/** @param {Pick<import('../../../config/pusher.js').App, 'quotaCode'>} app at its limit of connections */
 export function overQuota({ quotaCode }) {
   const { OVER_QUOTA } = PUSHER_CLOSES;
   return quotaCode === OVER_QUOTA.code ? OVER_QUOTA : new PusherClose(quotaCode, OVER_QUOTA.reason);

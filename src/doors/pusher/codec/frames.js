@@ -8,7 +8,7 @@
 // for the room. If the room may have native publishers, payloads are checked, except those of
 // client events.
 
-import { headerBytes, roomOfPrefix, writeHeader } from '../../protocol/frame.js';
+import { headerBytes, roomOfPrefix, writeHeader } from '../../../protocol/frame.js';
 import {
   eventOf,
   isRosterChange,
@@ -19,8 +19,8 @@ import {
   payloadStart,
   payloadText,
   senderOf,
-} from '../../protocol/publication.js';
-import { appIdOf, channelOf } from '../../protocol/pusher-channels.js';
+} from '../../../protocol/publication.js';
+import { appIdOf, channelOf } from '../../../protocol/pusher-channels.js';
 import { isReserved, readObject } from './messages.js';
 
 /** @param {number|null} code @param {string} message @param {string} [channel] */

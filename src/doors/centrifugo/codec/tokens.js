@@ -15,16 +15,16 @@ import {
   readTokenId,
   readUser,
   refuseSubscriptionToken,
-} from '../../auth/claims.js';
-import { MAX_PATTERNS, Rights, readRights } from '../../auth/rights.js';
-import { sourcesOf } from '../../auth/strict-json.js';
-import { claimFault, TokenError } from '../../auth/token-error.js';
-import { readTime, readTimes } from '../../auth/token-times.js';
+} from '../../../auth/claims.js';
+import { MAX_PATTERNS, Rights, readRights } from '../../../auth/rights.js';
+import { sourcesOf } from '../../../auth/strict-json.js';
+import { claimFault, TokenError } from '../../../auth/token-error.js';
+import { readTime, readTimes } from '../../../auth/token-times.js';
 import { isChannel, roomPatternsOf } from './channels.js';
 
-/** @import { Apps } from '../../auth/claims.js' */
-/** @import { ReadClaims } from '../../auth/verifier.js' */
-/** @import { RoomRight } from '../../auth/rights.js' */
+/** @import { Apps } from '../../../auth/claims.js' */
+/** @import { ReadClaims } from '../../../auth/verifier.js' */
+/** @import { RoomRight } from '../../../auth/rights.js' */
 
 /** Seconds to send a new token after the old one has expired. */
 export const GRACE_S = 25;

@@ -4,12 +4,12 @@
 // Fanfare's codes. Codes that Centrifugo has, too, are translated for the sake of its dashboards,
 // except 3502 (stale) and 3504 (connection limit): clients would stop, although time heals both.
 
-import { CLOSES } from '../../protocol/codes.js';
-import { errorOf } from '../../protocol/refusal.js';
+import { CLOSES } from '../../../protocol/codes.js';
+import { errorOf } from '../../../protocol/refusal.js';
 import { ERRORS } from './errors.js';
 
-/** @import { ErrorCode } from '../../protocol/codes.js' */
-/** @import { Refusal } from '../../protocol/refusal.js' */
+/** @import { ErrorCode } from '../../../protocol/codes.js' */
+/** @import { Refusal } from '../../../protocol/refusal.js' */
 /** @import { ReplyError } from './messages.js' */
 
 /** RFC 6455 5.5: a control frame has at most 125 bytes, 2 of them for the code. */

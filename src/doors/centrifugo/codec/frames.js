@@ -4,8 +4,8 @@
 // turns messages into bytes. Replays have their own format: they are part of the reply, and clients
 // that return to the same position share the bytes.
 
-import { FORMAT, registerFormat } from '../../protocol/format.js';
-import { roomOfPrefix } from '../../protocol/frame.js';
+import { FORMAT, registerFormat } from '../../../protocol/format.js';
+import { roomOfPrefix } from '../../../protocol/frame.js';
 import {
   eventOf,
   KIND,
@@ -16,16 +16,16 @@ import {
   payloadStart,
   senderOf,
   timestampOf,
-} from '../../protocol/publication.js';
+} from '../../../protocol/publication.js';
 import { channelOf } from './channels.js';
 import { isClient } from './client-id.js';
-import { jsonCodec } from './codec/json.js';
-import { protobufCodec } from './codec/protobuf.js';
 import { UNSUBSCRIBED } from './codes.js';
 import { FRAMINGS } from './framing.js';
+import { jsonCodec } from './json.js';
 import { readMember } from './members.js';
+import { protobufCodec } from './protobuf.js';
 
-/** @import { Format } from '../../protocol/format.js' */
+/** @import { Format } from '../../../protocol/format.js' */
 /** @import { Framing } from './framing.js' */
 /** @import { ClientInfo, Codec, Published } from './messages.js' */
 

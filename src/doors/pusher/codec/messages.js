@@ -4,7 +4,7 @@
 // of `[`: 200 ms): no signature protects these messages. `data` keeps its source, so large numbers
 // and unusual escapes reach other clients unchanged.
 
-import { MAX_JSON_DEPTH } from '../../protocol/json-scan.js';
+import { MAX_JSON_DEPTH } from '../../../protocol/json-scan.js';
 
 /**
  * A JSON object and the text of its members.
