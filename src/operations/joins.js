@@ -249,7 +249,10 @@ export class Joins {
    * @returns {Promise<(Refusal|null)[]>|null} by room; it never rejects. Null: there is no hook
    */
   askEarly(connection, credentials, names) {
-    return this.gate === null ? null : this.gate.askEarly(connection, credentials, names);
+    const asked = this.gate === null ? null : this.gate.askEarly(connection, credentials, names);
+    // So that a drain waits for the answer.
+    this.#awaitAnswer(connection, asked);
+    return asked;
   }
 
   /**
@@ -344,7 +347,7 @@ export class Joins {
 
   /**
    * Delays a connection's commands until its join is answered, so that it gets its own messages.
-   * @param {Connection} connection @param {Promise<void>|null} answered
+   * @param {Connection} connection @param {Promise<unknown>|null} answered
    */
   #awaitAnswer(connection, answered) {
     if (answered !== null) this.lane.awaitJoin(connection, answered);

@@ -65,6 +65,11 @@ export class Lane {
     return this.#bytes >= MAX_ALL_BYTES;
   }
 
+  /** Does it wait for a token, a hook or a join? @param {Connection} connection */
+  isWaiting(connection) {
+    return this.#lines.has(connection);
+  }
+
   /**
    * @param {Connection} connection @param {CommandKind} kind
    * @param {{id?: Id, source: Buffer}} command @param {Resume} resume shared by all commands
@@ -119,7 +124,7 @@ export class Lane {
 
   /**
    * Delays commands, except joins, until a join is answered.
-   * @param {Connection} connection @param {Promise<void>} answered may reject
+   * @param {Connection} connection @param {Promise<unknown>} answered may reject
    */
   awaitJoin(connection, answered) {
     const line = this.#lineOf(connection, 'join');

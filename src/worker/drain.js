@@ -1,7 +1,8 @@
 // drain.js: closes a worker's connections in steps.
 //
 // 0. Clients of some doors know no notice, and return as soon as they are closed. So their closes
-//    are spread over their share of the window, or over the time that is left.
+//    are spread over their share of the window, or over the time that is left. A connection that
+//    waits for a join or hook is closed in step 3.
 // 1. Each other connection gets SERVER_SHUTDOWN with its own reconnectAfterMs: the n-th of N, in
 //    random order, the n-th part of the rest of the window. So all clients return evenly over the
 //    window. Webhooks wait that long before they report who left.
@@ -30,6 +31,7 @@ const POLL_MS = 20;
  * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
  * @param {import('../hub/outbox.js').Outbox} parts.outbox
  * @param {import('../doors/native/index.js').Commands} parts.commands
+ * @param {Pick<import('../operations/lane.js').Lane, 'isWaiting'>} parts.lane
  * @param {{readonly isSettled: boolean}} parts.scheduler
  * @param {import('./phase.js').Phase} parts.phase
  * @param {number} parts.windowMs clients reconnect within this time
@@ -37,29 +39,31 @@ const POLL_MS = 20;
  * @returns {Promise<{told: number, spread: number, terminated: number}>} connections that got the
  *   notice, that were closed over the window (step 0), that did not close in time
  */
-export async function drain({ hub, outbox, commands, scheduler, phase, windowMs, deadlineMs }) {
+export async function drain(parts) {
+  const { hub, outbox, commands, lane, scheduler, phase, windowMs, deadlineMs } = parts;
   const silent = shuffled(hub.connections.filter((connection) => !knowsNotice(connection)));
   const leftMs = deadlineMs - performance.now();
   const shareMs = (windowMs * silent.length) / Math.max(1, hub.connections.length);
   const restMs = windowMs - shareMs;
   const spreadMs = Math.min(shareMs, Math.max(leftMs - REST_MS, leftMs / 2, 0));
-  await closeOver(silent, spreadMs, outbox);
-  const connections = shuffled(hub.connections.filter(knowsNotice));
-  const total = connections.length;
-  for (let i = 0; i < total; i++) {
-    connections[i].announceShutdown(Math.floor(((i + Math.random()) / total) * restMs));
+  const waiting = await closeOver(silent, spreadMs, outbox, lane);
+  const told = shuffled(hub.connections.filter(knowsNotice));
+  for (let i = 0; i < told.length; i++) {
+    told[i].announceShutdown(Math.floor(((i + Math.random()) / told.length) * restMs));
     if (i % BATCH === BATCH - 1) await delay(0);
   }
   phase.advance('settling');
   const isSettled = () => commands.isSettled() && scheduler.isSettled;
   await until(isSettled, Math.min(deadlineMs, performance.now() + ANSWER_WAIT_MS));
+  const closing = [...told, ...waiting];
+  const total = closing.length;
   if (total > 0) await delay(SETTLE_MS);
   // All batches share the remaining time equally, and the interval is at most BATCH_INTERVAL_MS.
   const closingMs = Math.max(0, deadlineMs - CLOSE_WAIT_MS - performance.now()) / 2;
   const intervalMs = Math.min(BATCH_INTERVAL_MS, closingMs / Math.max(1, Math.ceil(total / BATCH)));
   for (let from = 0; from < total; from += BATCH) {
     outbox.flush();
-    for (const connection of connections.slice(from, from + BATCH)) connection.close(CLOSES.DRAIN);
+    for (const connection of closing.slice(from, from + BATCH)) connection.close(CLOSES.DRAIN);
     if (from + BATCH < total) await delay(intervalMs);
   }
   // Connections that opened during the drain: their handshake was under way when accepting stopped.
@@ -70,7 +74,8 @@ export async function drain({ hub, outbox, commands, scheduler, phase, windowMs,
   );
   const left = [...hub.connections];
   for (const connection of left) connection.transport.terminate();
-  return { told: total, spread: silent.length, terminated: left.length };
+  const spread = silent.length - waiting.length;
+  return { told: told.length, spread, terminated: left.length };
 }
 
 /** @param {Connection} connection */
@@ -81,16 +86,24 @@ function knowsNotice({ transport }) {
 /**
  * @param {readonly Connection[]} connections in the order of their closes
  * @param {number} windowMs @param {{flush(): void}} outbox
+ * @param {Pick<import('../operations/lane.js').Lane, 'isWaiting'>} lane
+ * @returns {Promise<Connection[]>} those that wait for an answer, and are still open
  */
-async function closeOver(connections, windowMs, outbox) {
+async function closeOver(connections, windowMs, outbox, lane) {
+  /** @type {Connection[]} */
+  const waiting = [];
   const total = connections.length;
   const steps = Math.max(1, Math.ceil(windowMs / BATCH_INTERVAL_MS));
   for (let step = 0, at = 0; at < total; step++) {
     if (step > 0) await delay(windowMs / steps);
     const end = Math.min(total, Math.ceil(((step + 1) / steps) * total));
     outbox.flush();
-    for (; at < end; at++) connections[at].close(CLOSES.DRAIN);
+    for (; at < end; at++) {
+      if (lane.isWaiting(connections[at])) waiting.push(connections[at]);
+      else connections[at].close(CLOSES.DRAIN);
+    }
   }
+  return waiting;
 }
 
 /** @param {() => boolean} condition @param {number} deadlineMs */

@@ -233,6 +233,7 @@ export class Worker {
       hub: delivery.hub,
       outbox: delivery.outbox,
       commands,
+      lane: this.operations.lane,
       scheduler: delivery.scheduler,
       phase,
       windowMs: config.reconnectWindowMs,

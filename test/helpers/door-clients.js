@@ -207,7 +207,9 @@ function pusher(client, user) {
           one.channel === channel && /subscription_(succeeded|error)|^pusher:error/.test(one.event);
         const find = () => client.messages.slice(from).find(isAnswer);
         await client.until(() => client.close !== null || find() !== undefined, 10_000, channel);
-        answers.push(pusherAnswer(find()));
+        const answer = find();
+        if (answer === undefined) answers.push(`closed ${client.close?.code}`);
+        else answers.push(pusherAnswer(answer));
       }
       return answers;
     },

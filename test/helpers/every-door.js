@@ -57,14 +57,15 @@ let rooms = 0;
 /** @param {Record<string, string>} [env] */
 function workerWith(env) {
   const key = JSON.stringify(env ?? {});
-  const start =
-    workers.get(key) ??
-    shared(async (owner) => {
-      const apps = [entryOf({ shared: true, publicRooms: ['*'], maxEventBytes: 65_536 })];
-      return startWorker(owner, { ...BASE, FANFARE_PUSHER_APPS: writeApps(owner, apps), ...env });
-    });
+  const start = workers.get(key) ?? shared((owner) => startOwnWorker(owner, env));
   workers.set(key, start);
   return start;
+}
+
+/** @param {import('../harness/server.js').Owner} owner @param {Record<string, string>} [env] */
+export function startOwnWorker(owner, env) {
+  const apps = [entryOf({ shared: true, publicRooms: ['*'], maxEventBytes: 65_536 })];
+  return startWorker(owner, { ...BASE, FANFARE_PUSHER_APPS: writeApps(owner, apps), ...env });
 }
 
 /** A test of each rule at each door. @param {readonly Rule[]} rules */
@@ -106,7 +107,7 @@ export async function countedBy({ counters }, act) {
 }
 
 const COUNTED =
-  /^(errors|observed|readsRefused|rateLimitCloses|hooks\.(denied|failures)|publications|recoveries|stateFull|connectionFailures|auth\.closes)/;
+  /^(errors|observed|readsRefused|rateLimitCloses|hooks\.(denied|failures)|publications|recoveries|stateFull|connectionFailures|auth\.closes|refused\.draining)/;
 
 /** @param {object} counters @param {string} [path] @returns {Map<string, number>} */
 function flat(counters, path = '') {

@@ -169,7 +169,7 @@ test('a throw in the answer to a join, or to a read, costs that connection', asy
 });
 
 test('a throw at a ping, a notice or a goodbye costs that connection, and all others get theirs', async () => {
-  const { hub, connect, counters, outbox, outageNotice, scheduler, commands, phase } = build();
+  const { hub, connect, counters, outbox, outageNotice, scheduler, phase, ...built } = build();
   const heartbeat = new Heartbeat({ intervalMs: 500, timeoutMs: 250, counters });
   const members = Array.from({ length: 4 }, connect);
   const [pinged, noticed, drained, healthy] = members;
@@ -195,7 +195,8 @@ test('a throw at a ping, a notice or a goodbye costs that connection, and all ot
   const ended = drain({
     hub,
     outbox,
-    commands,
+    commands: built.commands,
+    lane: built.operations.lane,
     scheduler,
     phase,
     windowMs: 1,

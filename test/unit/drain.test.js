@@ -27,7 +27,9 @@ function start({ told, silent }) {
   }
   const begin = async (/** @type {number} */ windowMs, /** @type {number} */ limitMs) => {
     const timer = setInterval(() => ticks++, TICK_MS);
-    const ended = await drain({ ...built, windowMs, deadlineMs: performance.now() + limitMs });
+    const { lane } = built.operations;
+    const deadlineMs = performance.now() + limitMs;
+    const ended = await drain({ ...built, lane, windowMs, deadlineMs });
     clearInterval(timer);
     return { ...ended, ticks };
   };
