@@ -34,13 +34,14 @@ import { token } from './tokens.js';
  * @property {(room: string) => Promise<void>} leave
  * @property {(room: string) => Promise<string>} history @property {(room: string) => Promise<string>} presence
  * @property {(room: string) => unknown[]} received payloads of the room's messages so far
+ * @property {(room: string) => string[]} moves `joined` and `left`, which the client has not asked for
  * @property {() => Promise<void>} sync all that the server has sent before has arrived
  * @property {() => number|null} closeCode null: it is open
  * @property {() => void} end closes its socket
  */
 
 /**
- * @typedef {'join'|'publish'|'leave'|'history'|'presence'|'recover'|'state'|'rejoin'|'rights'|'echo'|'idempotency'|'user'}
+ * @typedef {'join'|'publish'|'leave'|'history'|'presence'|'recover'|'state'|'rejoin'|'rights'|'echo'|'idempotency'|'user'|'moves'}
  *   Ability
  */
 
@@ -87,6 +88,7 @@ async function answerTo(client, command) {
 }
 
 let lastId = 0;
+const MOVES = new Set(['joined', 'left']);
 
 /** @param {Client} client @returns {DoorClient} */
 function native(client) {
@@ -106,6 +108,10 @@ function native(client) {
       client
         .all(({ type, room: of }) => type === 'message' && of === room)
         .map(({ payload }) => payload),
+    moves: (room) =>
+      client
+        .all(({ type, room: of, id }) => MOVES.has(type) && of === room && id === undefined)
+        .map(({ type }) => type),
     sync: async () => void (client.close === null && (await ask({ type: 'ping' }))),
     closeCode: () => client.close?.code ?? null,
     end: () => client.socket.terminate(),
@@ -143,6 +149,7 @@ function autojoin(t, port, who, isByUrl) {
     ...NO_COMMAND,
     leave: (room) => joined().leave(room),
     received: (room) => joined().received(room),
+    moves: (room) => joined().moves(room),
     sync: () => joined().sync(),
     closeCode: () => joined().closeCode(),
     end: () => joined().end(),
@@ -182,6 +189,10 @@ function eventStream(t, port, who, isByToken) {
       (client?.all('message') ?? [])
         .filter((one) => one.room === room)
         .map(({ payload }) => payload),
+    moves: (room) =>
+      (client?.events ?? [])
+        .filter(({ type, data }) => MOVES.has(type) && JSON.parse(data).room === room)
+        .map(({ type }) => type),
     async sync() {},
     closeCode: () => client?.all('close')[0]?.code ?? null,
     end: () => client?.close(),
@@ -233,6 +244,8 @@ function pusher(client, user) {
         .of(room)
         .filter(({ event }) => !event.startsWith('pusher'))
         .map(({ data }) => data),
+    moves: (room) =>
+      client.of(room).flatMap(({ event }) => (/subscription_succ/.test(event) ? ['joined'] : [])),
     sync,
     closeCode: () => client.close?.code ?? null,
     end: () => client.socket.terminate(),
@@ -272,6 +285,7 @@ function centrifugo(client) {
     presence: (channel) => ask('presence', { channel }),
     leave: async (channel) => void (await client.call('unsubscribe', { channel })),
     received: (channel) => publicationsIn(replies(), channel, channels),
+    moves: (channel) => movesIn(replies(), channel),
     sync: async () => void (isClosed() || (await client.call('ping', {}))),
     closeCode() {
       if (client instanceof StreamClient)
@@ -298,6 +312,14 @@ function publicationsIn(replies, channel, channels) {
     ...((channels.get(id) === channel && subscribe?.publications) || []).map(data),
     ...(connect?.subs?.[channel]?.publications ?? []).map(data),
   ]);
+}
+
+/** @param {Message[]} replies @param {string} channel */
+function movesIn(replies, channel) {
+  return replies.flatMap(({ push }) => {
+    if (push?.channel !== channel) return [];
+    return push.subscribe ? ['joined'] : push.unsubscribe ? ['left'] : [];
+  });
 }
 
 /** Protobuf has JSON as bytes. @param {string} data */
@@ -362,6 +384,7 @@ function byToken(t, port, who, isRefreshed) {
     ...NO_COMMAND,
     leave: async (channel) => void (await client?.call('unsubscribe', { channel })),
     received: (channel) => publicationsIn(client?.messages ?? [], channel, new Map()),
+    moves: (channel) => movesIn(client?.messages ?? [], channel),
     sync: async () => void (client?.close === null && (await client.call('ping'))),
     closeCode: () => client?.close?.code ?? null,
     end: () => client?.socket.terminate(),
@@ -406,6 +429,7 @@ const READS = {
   rejoin: 'its rooms are asked for once',
 };
 const FIRST_JOIN = {
+  moves: OTHER_ROW,
   publish: OTHER_ROW,
   history: OTHER_ROW,
   presence: OTHER_ROW,
@@ -452,7 +476,7 @@ export const DOORS = Object.freeze([
   {
     name: 'server-sent events, by token',
     words: {},
-    without: READS,
+    without: { ...READS, moves: OTHER_ROW },
     isWhole: true,
     open: async (t, port, who = {}) => eventStream(t, port, { user: 'ann', ...who }, true),
   },
@@ -543,6 +567,7 @@ const APPLICATION = Object.freeze({
   recover: NO_MEMBER,
   echo: NO_MEMBER,
   rights: 'its key permits rooms',
+  moves: NO_MEMBER,
   user: 'an application is trusted: no hook is asked, no rate of clients applies, no webhook comes back',
 });
 
@@ -553,6 +578,7 @@ const application = (publish) => ({
   join: async () => ['none'],
   leave: async () => {},
   received: () => [],
+  moves: () => [],
   sync: async () => {},
   closeCode: () => null,
   end() {},
