@@ -92,6 +92,7 @@ test('a join under way is answered before a drain closes the connection', async 
   const { asked, answer } = decideLater();
   // The clients of one door ask for a room in `connect`, and connect to another worker.
   const doors = DOORS.filter(({ name }) => name !== IN_CONNECT);
+  /** @type {{door: typeof DOORS[0], client: import('../helpers/door-clients.js').DoorClient, joined: Promise<string[]>}[]} */
   const joining = [];
   for (const door of doors) {
     const client = await door.open(t, at.port, { user: 'ann' });
