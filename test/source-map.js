@@ -26,6 +26,7 @@ export const FOLDERS = Object.freeze({
     'backend/redis/fast': 'fast paths on undocumented parts of ioredis and Node',
     'backend/redis/lua': 'scripts that Redis runs, each one atomic step',
     blobs: 'large messages, in a bucket',
+    outgoing: "requests to the operator's backends",
     protocol: 'messages, frames, names and codes: pure, without I/O',
   },
   doors: {
@@ -199,6 +200,12 @@ export const IMPORTS = Object.freeze({
       'node:url fileURLToPath',
       'node:url pathToFileURL',
     ],
+  },
+  // Every address is checked here, so nothing else connects to backends of the operator.
+  outgoing: {
+    may: [],
+    packages: [],
+    node: ['node:dns lookup', 'node:http', 'node:https', 'node:net'],
   },
   operations: {
     may: ['hub/', 'protocol/'],
@@ -436,14 +443,14 @@ export const IMPORTS = Object.freeze({
   // It runs in browsers, unbuilt: console/assets.js sends the two packages beside it.
   'console/page': { may: [], packages: ['htm', 'preact'], node: [] },
   doctor: {
-    may: ['blobs/', 'config/', 'observability/', 'webhooks/'],
+    may: ['blobs/', 'config/', 'observability/', 'outgoing/', 'webhooks/'],
     packages: ['ioredis'],
     node: 'any',
   },
   // A process of its own. Nothing else loads it, but for the contract of the queue. main.js hands
   // it the queue of Redis.
   webhooks: {
-    may: ['config/', 'observability/', 'protocol/'],
+    may: ['config/', 'observability/', 'outgoing/', 'protocol/'],
     packages: [],
     node: 'any',
   },

@@ -1,6 +1,6 @@
 // webhooks.js: sends webhook.test to every endpoint, from this machine.
 
-import { AddressGuard } from '../webhooks/addresses.js';
+import { AddressGuard } from '../outgoing/addresses.js';
 import { Requester } from '../webhooks/request.js';
 import { sendTest } from '../webhooks/test-event.js';
 

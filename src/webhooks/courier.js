@@ -15,7 +15,7 @@
 
 import { flushLog } from '../observability/log.js';
 import { createCourierMetrics } from '../observability/registry.js';
-import { AddressGuard } from './addresses.js';
+import { AddressGuard } from '../outgoing/addresses.js';
 import { WebhookDelivery } from './delivery.js';
 import { RemoteQueue } from './queue-channel.js';
 import { Requester } from './request.js';

@@ -1,6 +1,6 @@
-// message.js: an event as a request body, its id, and its signatures (Standard Webhooks 1.0.0).
+// message.js: an event as a request body, and its id.
 
-import { createHash, createHmac } from 'node:crypto';
+import { createHash } from 'node:crypto';
 
 /** Longer than any event. Most receivers would refuse a longer body. */
 export const MAX_BODY_BYTES = 65_536;
@@ -46,21 +46,4 @@ export function messageOf(event) {
       : { ...rest, ...(since === undefined ? {} : { since: new Date(since).toISOString() }) };
   const body = JSON.stringify({ type, timestamp: new Date(at).toISOString(), data });
   return { id, body: text === undefined ? body : `${body.slice(0, -2)},"payload":${text}}}` };
-}
-
-/**
- * @param {readonly string[]} secrets `whsec_…`. Each one signs, so that receivers may have either
- *   while a secret is rotated
- * @param {string} id @param {string} body @param {number} timestampS Unix time of the attempt
- */
-export function signedHeaders(secrets, id, body, timestampS) {
-  const signatures = secrets.map((secret) => {
-    const key = Buffer.from(secret.slice('whsec_'.length), 'base64');
-    return `v1,${createHmac('sha256', key).update(`${id}.${timestampS}.${body}`).digest('base64')}`;
-  });
-  return {
-    'webhook-id': id,
-    'webhook-timestamp': String(timestampS),
-    'webhook-signature': signatures.join(' '),
-  };
 }

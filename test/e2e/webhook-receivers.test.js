@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { loadConfig } from '../../src/config/config.js';
-import { AddressGuard } from '../../src/webhooks/addresses.js';
+import { AddressGuard } from '../../src/outgoing/addresses.js';
 import { messageOf } from '../../src/webhooks/message.js';
 import { Requester } from '../../src/webhooks/request.js';
 import { freePort } from '../harness/redis.js';

@@ -7,8 +7,9 @@ import { createServer as createTlsServer } from 'node:https';
 import { createServer as createSocketServer } from 'node:net';
 import { test } from 'node:test';
 import { Webhook } from 'standardwebhooks';
-import { AddressGuard } from '../../src/webhooks/addresses.js';
-import { messageOf, signedHeaders } from '../../src/webhooks/message.js';
+import { AddressGuard } from '../../src/outgoing/addresses.js';
+import { signedHeaders } from '../../src/protocol/webhook-signature.js';
+import { messageOf } from '../../src/webhooks/message.js';
 import { Requester } from '../../src/webhooks/request.js';
 import { makeServerCertificate } from '../helpers/certificates.js';
 
@@ -62,7 +63,7 @@ function poster(
 ) {
   let lookups = 0;
   const resolve = resolvesTo && {
-    /** @type {import('../../src/webhooks/addresses.js').Resolve} */
+    /** @type {import('../../src/outgoing/addresses.js').Resolve} */
     resolve: (_host, _options, callback) => {
       const found = resolvesTo[Math.min(lookups++, resolvesTo.length - 1)].split(',');
       callback(
@@ -390,7 +391,7 @@ for (const [what, [first, again]] of Object.entries(ENDLESS))
     const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
     const requester = new Requester(new AddressGuard({ publicOnly: false }));
     t.after(() => requester.close());
-    const agent = /** @type {any} */ (requester.agents['http:']);
+    const agent = /** @type {any} */ (requester.poster.agents['http:']);
     const { createConnection } = agent;
     /** @type {Promise<number>} */
     const read = new Promise((resolve) => {
