@@ -101,10 +101,17 @@ export class Fanfare extends Emitter {
   }
 
   /**
-   * @template [Payload=any] @param {string} name @param {import('./room.js').JoinOptions} [options]
-   * @returns {Room<Payload>} a new handle each time. When the last one leaves, the connection leaves
-   *   the room
+   * Joins a room. Returns a new handle each time. When the last one leaves, the connection leaves
+   * the room.
+   * @template {string} Name @overload @param {Name} name
+   * @param {import('./room.js').JoinOptions} [options]
+   * @returns {Room<import('./rooms.js').RoomPayload<Name>>}
    */
+  /**
+   * @template Payload @overload @param {string} name
+   * @param {import('./room.js').JoinOptions} [options] @returns {Room<Payload>}
+   */
+  /** @param {string} name @param {import('./room.js').JoinOptions} [options] */
   join(name, options = {}) {
     if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF)) checkRoom('join', name);
     const membership = this.#rooms.get(name) ?? new Membership(name, this);
@@ -117,7 +124,8 @@ export class Fanfare extends Emitter {
 
   /**
    * Publishes to a room without joining it.
-   * @param {string} room @param {unknown} payload
+   * @template {string} Name
+   * @param {Name} room @param {import('./rooms.js').RoomPayload<Name>|null} payload
    * @param {PublishOptions} [options] @returns {Promise<Partial<Position>>}
    */
   publish(room, payload, options) {

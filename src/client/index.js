@@ -3,6 +3,8 @@
 export { FanfareError } from './error.js';
 export { Fanfare } from './fanfare.js';
 export { Room } from './room.js';
+// An application adds to Rooms here only if this module exports everything of that one.
+export * from './rooms.js';
 
 /** @typedef {import('./fanfare.js').Options} Options */
 /** @typedef {import('./fanfare.js').State} State */

@@ -35,6 +35,7 @@ export const unknown: ErrorCode = 'NO_SUCH_CODE';
 type Chat = { text: string };
 const fanfare: Whole = new Fanfare('wss://chat.example', { token: async () => 'token', offline: 'queue' });
 const room: Room<Chat> = fanfare.join<Chat>('chat.1', { last: 5, recoverFailed: async () => [] });
+export const undeclared: Room<{ a: 1 }> = fanfare.join('chat.1');
 room.on('message', (payload, { from, offset }) => {
   const text: string = payload.text;
   return [text, from, offset];
@@ -118,15 +119,46 @@ export { Hub };
 `;
 
 const CLIENT_CONSUMER = `
-import { Fanfare, FanfareError, type Room } from 'fanfare-client';
+import { Fanfare, FanfareError, type Room, type RoomPayload } from 'fanfare-client';
 import { Fanfare as NodeFanfare, type Meta } from 'fanfare-client/node';
 import { Fanfare as SharedFanfare } from 'fanfare-client/shared';
 import { Fanfare as Listener } from 'fanfare-client/sse';
 
-const room: Room<{ text: string }> = new Fanfare('wss://chat.example').join('chat.1');
+const room = new Fanfare('wss://chat.example').join<{ text: string }>('chat.1');
 room.on('message', ({ text }, meta: Meta) => text.length + meta.timestamp);
 // @ts-expect-error: a payload has a text
 room.publish({ words: 'hi' });
+
+declare module 'fanfare-client' {
+  interface Rooms {
+    'typed.*': { text: string };
+    'typed.staff.*': { secret: string };
+    '*.log': boolean;
+    news: number;
+  }
+}
+type Exactly<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+type Is<Name extends string, Payload> = Exactly<RoomPayload<Name>, Payload>;
+export const payloads: [
+  Is<'typed.1', { text: string }>,
+  Is<\`typed.\${number}\`, { text: string }>,
+  Is<'typed.staff.1', { secret: string }>,
+  Is<'news', number>,
+  Is<'news' | 'typed.2', number | { text: string }>,
+  Is<'a.log', boolean>,
+  Is<'typed.log', boolean | { text: string }>,
+  Is<'new', unknown>,
+  Is<string, unknown>,
+] = [true, true, true, true, true, true, true, true, true];
+const client = new Fanfare('wss://chat.example');
+const id: string = 'x';
+client.join(\`typed.\${id}\`).on('message', ({ text }) => text.length);
+new Listener('https://chat.example/sse').join('typed.1').on('message', ({ text }) => text.length);
+// @ts-expect-error: a payload has no such field
+new SharedFanfare('wss://chat.example').join('typed.1').on('message', ({ txt }) => txt);
+// @ts-expect-error: news are numbers
+client.publish('news', 'none');
+export const given: Room<{ a: 1 }> = client.join<{ a: 1 }>('typed.1');
 export const all = [NodeFanfare, SharedFanfare, Listener];
 export const retryable = (error: FanfareError): boolean => error.retryable;
 `;

@@ -149,7 +149,7 @@ test('broadcasts, outages and errors of no command are events of the client', as
 test('the package itself is the client', async () => {
   // The package's own name, as its `exports` resolve it.
   const [whole, client] = await Promise.all(['fanfare', 'fanfare/client'].map((id) => import(id)));
-  assert.deepEqual(Object.keys(whole), ['Fanfare', 'FanfareError', 'Room']);
+  assert.deepEqual(Object.keys(whole), ['Fanfare', 'FanfareError', 'Room', 'Rooms']);
   assert.equal(whole.Fanfare, client.Fanfare);
   const url = import.meta.resolve('fanfare');
   assert.equal(url, new URL('../../src/client/node.js', import.meta.url).href);

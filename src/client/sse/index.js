@@ -88,9 +88,15 @@ export class Fanfare extends Emitter {
   }
 
   /**
-   * @template [Payload=any] @param {string} name @param {import('./room.js').JoinOptions} [options]
-   * @returns {Room<Payload>}
+   * @template {string} Name @overload @param {Name} name
+   * @param {import('./room.js').JoinOptions} [options]
+   * @returns {Room<import('../rooms.js').RoomPayload<Name>>}
    */
+  /**
+   * @template Payload @overload @param {string} name
+   * @param {import('./room.js').JoinOptions} [options] @returns {Room<Payload>}
+   */
+  /** @param {string} name @param {import('./room.js').JoinOptions} [options] */
   join(name, options = {}) {
     if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF)) checkRoom('join', name);
     const rooms = this.#rooms;
