@@ -5,6 +5,8 @@
 // The waiting reads are bounded over the whole worker. One read of a room's users may answer many
 // commands, and each answer walks over all users. So these answers have a share of each turn. An
 // answer with history is sent at once, because its bytes would wait in memory.
+//
+// HTTP APIs read without this: keys have rights and rates, and places bound their requests.
 
 const MAX_WAITING_READS = 10_000;
 

@@ -8,8 +8,6 @@ import { asDeliverable } from './deliverable.js';
 import { unavailable } from './read-queue.js';
 
 const DEFAULT_LIMIT = 100;
-/** If this many reads wait, `history` commands are refused. */
-const MAX_WAITING_READS = 1000;
 
 /** @import { HistoryPage } from '../backend/broker.js' */
 /** @import { Since } from '../protocol/decode.js' */
@@ -111,7 +109,7 @@ export class HistoryReader {
   async #page(room, count, since, size) {
     const buffered = await this.#bufferedPage(room, count, since);
     if (buffered !== null) return buffered;
-    const reads = this.#reads();
+    const reads = this.scheduler.reads.forAnswer();
     const { maxReplayBytes: maxBytes } = this.scheduler;
     if (since !== null && since.epoch !== '') {
       // The stream's epoch decides whether the client's position is in it.
@@ -142,7 +140,7 @@ export class HistoryReader {
     }
     const { maxReplayBytes: maxBytes } = this.scheduler;
     const from = { after: 0, limit: count, maxBytes, before, isGlance: true };
-    return this.#deliverable(await this.#reads().read(room, from));
+    return this.#deliverable(await this.scheduler.reads.forAnswer().read(room, from));
   }
 
   /**
@@ -159,7 +157,7 @@ export class HistoryReader {
       if (first > replayBuffer.first || !replayBuffer.hasOlder)
         return { since: positionBefore(epoch, first), top: offset, searchedBytes: 0 };
     }
-    const reads = this.#reads();
+    const reads = this.scheduler.reads.forAnswer();
     const { epoch, offset } = await reads.read(room, { after: 0, limit: 0, isGlance: true });
     let low = Math.max(0, offset - size) + 1;
     let high = offset + 1;
@@ -212,13 +210,6 @@ export class HistoryReader {
     const to = Math.min(offset, from + count - 1);
     const publications = replayBuffer.slice(from, to);
     return { epoch, offset, first: from, publications, hasOlder: false };
-  }
-
-  #reads() {
-    const { reads } = this.scheduler;
-    if (reads.waiting.size < MAX_WAITING_READS) return reads;
-    this.counters.readsRefused++;
-    throw unavailable('too many reads are waiting');
   }
 
   /** @param {HistoryPage} page */

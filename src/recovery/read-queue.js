@@ -4,6 +4,10 @@
 import { isEpoch } from '../protocol/position.js';
 
 const MAX_READS = 64;
+/** If this many reads wait, joins open no further room with history. A room has at most two. */
+const MAX_WAITING = 20_000;
+/** If this many wait, answers with history or state are refused, so that joins have their turn. */
+const MAX_WAITING_ANSWERS = 1000;
 
 /** @import { HistoryPage, ReadRequest } from '../backend/broker.js' */
 /** @import { Counters } from '../observability/counters.js' */
@@ -27,6 +31,22 @@ export class ReadQueue {
     this.waiting = new Set();
     /** @type {Map<object, Set<WaitingRead>>} */
     this.waitingByOwner = new Map();
+  }
+
+  get isFull() {
+    return this.waiting.size >= MAX_WAITING;
+  }
+
+  /** For an answer with history or state. @throws an error with the code UNAVAILABLE */
+  forAnswer() {
+    if (this.waiting.size >= MAX_WAITING_ANSWERS) throw this.refused('too many reads are waiting');
+    return this;
+  }
+
+  /** Counts an answer that is refused. @param {string} reason */
+  refused(reason) {
+    this.counters.readsRefused++;
+    return unavailable(reason);
   }
 
   /** @param {string} room @param {ReadRequest} from @param {object|null} [owner] for `cancel` */

@@ -11,8 +11,6 @@ import { RoomSync } from './room-sync.js';
 import { StateSync } from './state-sync.js';
 import { StepQueue } from './step-queue.js';
 
-/** If this many reads wait, joins open no further room. A room has at most two reads. */
-const MAX_WAITING_READS = 20_000;
 /** The bound of the replay buffers of all rooms. */
 const MAX_REPLAY_BYTES = 64 * 1024 * 1024;
 /** The bound of the copies of all states. Above it, joins open no further room. */
@@ -103,10 +101,7 @@ export class SyncScheduler {
 
   /** Must a join not open another room? */
   get isOverloaded() {
-    return (
-      this.reads.waiting.size >= MAX_WAITING_READS ||
-      this.shared.counters.stateBytes >= this.maxStateBytes
-    );
+    return this.reads.isFull || this.shared.counters.stateBytes >= this.maxStateBytes;
   }
 
   /**

@@ -4,8 +4,6 @@ import { encodeStateEntries } from '../protocol/encode.js';
 import { hasKey, isPublication, isRemoval, keyTextOf } from '../protocol/publication.js';
 import { unavailable } from './read-queue.js';
 
-/** If this many reads wait, requests are refused. */
-const MAX_WAITING_READS = 1000;
 /** The least number of entries in a page of the broker, which includes tombstones. */
 const MIN_PAGE = 1000;
 const MAX_BYTES = 1_048_576;
@@ -29,13 +27,9 @@ const MAX_TRIES = 3;
  */
 
 export class StateReader {
-  /**
-   * @param {object} parts @param {import('./scheduler.js').SyncScheduler} parts.scheduler
-   * @param {import('../observability/counters.js').Counters} parts.counters
-   */
-  constructor({ scheduler, counters }) {
+  /** @param {import('./scheduler.js').SyncScheduler} scheduler */
+  constructor(scheduler) {
     this.scheduler = scheduler;
-    this.counters = counters;
   }
 
   /**
@@ -44,19 +38,11 @@ export class StateReader {
    */
   async read(room, query) {
     if (!this.scheduler.hasState(room)) return null;
-    if (this.scheduler.reads.waiting.size >= MAX_WAITING_READS)
-      throw this.#refused('too many reads are waiting');
     for (let tries = 0; tries < MAX_TRIES; tries++) {
       const answer = await this.#readOnce(room, query);
       if (answer !== null) return answer;
     }
-    throw this.#refused('the state changed too much during each read');
-  }
-
-  /** @param {string} reason */
-  #refused(reason) {
-    this.counters.readsRefused++;
-    return unavailable(reason);
+    throw this.scheduler.reads.refused('the state changed too much during each read');
   }
 
   /**
@@ -65,7 +51,7 @@ export class StateReader {
    *   may have a key that was removed meanwhile and whose tombstone was forgotten
    */
   async #readOnce(room, { keys, after, limit }) {
-    const { reads } = this.scheduler;
+    const reads = this.scheduler.reads.forAnswer();
     let first = { epoch: '', offset: 0 };
     /** A later page may have a newer change of a key. @type {Map<string, Found>} */
     const byKey = new Map();

@@ -119,7 +119,7 @@ export class WorkerDelivery {
     }));
     this.outageNotice = new OutageNotice({ hub, scheduler, turn });
     this.historyReader = new HistoryReader({ scheduler, counters });
-    this.stateReader = new StateReader({ scheduler, counters });
+    this.stateReader = new StateReader(scheduler);
     this.publisher = new Publisher({
       ...{ config, broker, hub, phase, counters, log },
       hasState: (room) => this.stateOf(room) !== null,

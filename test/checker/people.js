@@ -118,9 +118,8 @@ const PERSONS = {
     const { error, id, retryAfter } = message;
     const person = /** @type {Person} */ (client);
     if (typeof id === 'string' && id.startsWith(LIST)) {
-      // NOT_IN_ROOM: it has left meanwhile, and asks when it joins again.
       const delayMs = Math.max(LIST_RETRY_MS, 1000 * (retryAfter ?? 0));
-      if (error !== 'NOT_IN_ROOM') client.later(delayMs, () => person.ask(id.slice(LIST.length)));
+      client.later(delayMs, () => person.ask(id.slice(LIST.length)));
     } else if (!(person.mayBeRefused && REFUSALS.has(error))) HANDLERS.error?.(client, message);
   },
 };

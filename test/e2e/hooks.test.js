@@ -156,7 +156,7 @@ const AT_A_CLOSED_ROOM = {
   ],
   broadcast: [() => [{ payload: 1 }, 'broadcastResult']],
   echo: [() => [{ payload: CLOSED }, 'echo']],
-  presence: [() => [{ room: CLOSED }, 'NOT_IN_ROOM']],
+  presence: [() => [{ room: CLOSED }, 'PERMISSION_DENIED']],
   ping: [() => [{}, 'pong']],
   // From here on the connection has the rights of a token.
   hello: [

@@ -137,7 +137,6 @@ const REFUSED = [
   ['join of no room', { type: 'join' }, R],
   ['a message to no room, in none', { type: 'message', payload: 1 }, 'ROOM_REQUIRED'],
   ['leave of a room it is not in', { type: 'leave', room: 'a' }, 'NOT_IN_ROOM'],
-  ['presence of a room it is not in', { type: 'presence', room: 'p.a' }, 'NOT_IN_ROOM'],
 ];
 
 /**

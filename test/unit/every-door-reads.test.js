@@ -15,20 +15,15 @@ import { decided } from '../helpers/hooks/decided.js';
 /** @import { Asked, Rule } from '../helpers/every-door.js' */
 /** @import { Who } from '../helpers/door-clients.js' */
 
-const NATIVE = 'native';
-const IN_THE_ROOM = 'its clients read presence of rooms that they are in, so they have been asked';
 const KINDS = /** @type {const} */ (['history', 'presence']);
 
 /**
- * A client that reads a room with history and presence; native clients have to be in it to read
- * presence.
+ * A client that reads a room with history and presence, which it is not in.
  * @param {Asked} asked @param {'history'|'presence'} kind @param {Who} [who]
  */
-async function readerOf({ door, open, roomNamed }, kind, who = { user: 'ann' }) {
+async function readerOf({ open, roomNamed }, kind, who = { user: 'ann' }) {
   const room = roomNamed('presence-log');
   const client = await open(who);
-  if (kind === 'presence' && door.name === NATIVE)
-    assert.deepEqual(await client.join([room]), ['ok']);
   return { room, read: () => client[kind](room), client };
 }
 
@@ -41,6 +36,9 @@ const rulesOf = (kind) => [
       const { at } = asked;
       const { read, room } = await readerOf(asked, kind);
       await publish(at, room);
+      const member = await asked.open({ user: 'bob' });
+      assert.deepEqual(await member.join([room]), ['ok']);
+      await member.sync();
       const paid = await paidWhile(at, async () => {
         const counted = await countedBy(at, async () => assert.equal(await read(), 'ok'));
         assert.deepEqual(counted, {});
@@ -65,7 +63,6 @@ const rulesOf = (kind) => [
     name: `${kind} of a room that onJoin denies is refused, and counted`,
     env: HOOKS,
     needs: [kind],
-    none: kind === 'presence' ? { [NATIVE]: IN_THE_ROOM } : {},
     async run(asked) {
       const { at, door } = asked;
       decided.join = async () => ({ deny: 'not you' });
@@ -158,4 +155,18 @@ const rulesOf = (kind) => [
   },
 ];
 
-testAtEveryDoor(KINDS.flatMap(rulesOf));
+/** @type {Rule} */
+const OF_HALF_THE_UNSENT_BYTES = {
+  name: 'an answer with history has at most half of the bytes that may wait for a connection',
+  env: { FANFARE_MAX_UNSENT_BYTES: '200000' },
+  needs: ['history'],
+  async run(asked) {
+    const { at } = asked;
+    const { read, room } = await readerOf(asked, 'history');
+    for (let i = 0; i < 8; i++) await publish(at, room, { bytes: 30_000 });
+    const paid = await paidWhile(at, async () => assert.equal(await read(), 'ok'));
+    assert.ok(paid.bytes > 90_000 && paid.bytes < 100_000, `${paid.bytes}`);
+  },
+};
+
+testAtEveryDoor([...KINDS.flatMap(rulesOf), OF_HALF_THE_UNSENT_BYTES]);

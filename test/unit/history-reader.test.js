@@ -4,9 +4,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createCounters } from '../../src/observability/counters.js';
+import { ReadQueue } from '../../src/recovery/read-queue.js';
 import { StateReader } from '../../src/recovery/state-reader.js';
 import { build, memberWith, publication, range, settle } from '../helpers/recovery.js';
 import { change } from '../helpers/state-broker.js';
+
+const NO_BROKER = { history: async () => assert.fail("reads are the tests' own") };
 
 test('history is answered from the replay buffer, or by one read if the room is not followed', async () => {
   const built = build();
@@ -148,9 +151,9 @@ test('the pages of a state are of one epoch, or the state is read again', async 
   };
   const scheduler = /** @type {any} */ ({
     hasState: () => true,
-    reads: { waiting: new Set(), read },
+    reads: Object.assign(new ReadQueue({ broker: NO_BROKER, counters }), { read }),
   });
-  const reader = new StateReader({ scheduler, counters });
+  const reader = new StateReader(scheduler);
   const answer = () => reader.read('s', { keys: null, after: 0, limit: 10 });
   pages = [
     ['a', true],
@@ -179,9 +182,9 @@ test('a page of a state replaces and removes what earlier pages of the answer ha
   };
   const scheduler = /** @type {any} */ ({
     hasState: () => true,
-    reads: { waiting: new Set(), read },
+    reads: Object.assign(new ReadQueue({ broker: NO_BROKER, counters }), { read }),
   });
-  const reader = new StateReader({ scheduler, counters });
+  const reader = new StateReader(scheduler);
   const answer = async () => {
     const { offset, entries } =
       (await reader.read('s', { keys: null, after: 0, limit: 10 })) ?? assert.fail('no state');

@@ -13,7 +13,7 @@ const MAX_BYTES = 4 * 1024 * 1024;
  * @property {number} limit publications; 0: the position alone
  * @property {{offset: number, epoch: string}|null} since epoch '': that of the stream
  * @property {boolean} isReverse
- * @property {number} [maxBytes] the answer ends with the page that reaches this size
+ * @property {number} [maxBytes] of an answer with more than one
  */
 
 /**
@@ -50,12 +50,14 @@ export async function readStream(reader, room, query) {
     // The history has been deleted meanwhile, or another stream has begun.
     if (page === null || page.epoch !== epoch) throw new DoorError(112);
     const rows = rowsOf(page);
-    if (rows.length === 0) break;
     if (isReverse) rows.reverse();
-    publications.push(...rows);
-    for (const { publication } of rows) bytes += publication.length;
-    place = rows[rows.length - 1].offset;
-    if (!page.hasMore) break;
+    for (const row of rows) {
+      bytes += row.publication.length;
+      if (bytes > maxBytes && publications.length > 0) break;
+      publications.push(row);
+      place = row.offset;
+    }
+    if (rows.length === 0 || !page.hasMore) break;
   }
   return { publications, epoch, offset };
 }

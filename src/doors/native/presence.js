@@ -39,11 +39,8 @@ export class PresenceCommand {
     if (name === null) return this.replies.invalidRoom(connection, id, given);
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
       return this.replies.invalid(connection, id, BAD_PAGE);
-    const mayRead = session.mayReadPresence(name);
-    const room = this.hub.rooms.get(name);
-    if (mayRead && !room?.has(connection)) return this.replies.error(connection, 'NOT_IN_ROOM', id);
     this.reads.read(connection, id, name, {
-      ...{ right: 'presence', mayRead, isOfUsers: true },
+      ...{ right: 'presence', mayRead: session.mayReadPresence(name), isOfUsers: true },
       read: async () => (this.tracker.covers(name) ? this.hub.listUsers(name) : NOBODY),
       /** @param {Listed} listed */
       send: (listed) => {
