@@ -68,6 +68,11 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  * @property {string} [fingerprint] of the payload: at most 64 ASCII characters. If the key's first
  *   publication had another fingerprint, the promise rejects with IDEMPOTENCY_CONFLICT. If either
  *   has none, they match.
+ * @property {import('../protocol/position.js').ExpectedPosition} [expect] In a room with history or
+ *   state: publishes only if the room is at this position, compared in the same atomic step.
+ *   Otherwise the promise rejects with CONFLICT and the room's `position`. A repeated idempotency
+ *   key is answered before the comparison, and a refused publication does not use its key up.
+ *   Without history nothing is compared, so the caller refuses it.
  * @property {boolean} [isTransient] The publication is not kept although the room has history: it
  *   gets no position, and the promise resolves without one. Transient publications of one worker to
  *   a room keep their order, and may overtake kept ones. Their bytes are marked as well

@@ -3,14 +3,20 @@
 /**
  * Rows of codes.js. OUTCOME_UNKNOWN: the request may have had its effect, or may have it later.
  * With the others it had none and never will. UNAVAILABLE: the caller may repeat it.
- * IDEMPOTENCY_CONFLICT: the key belongs to another publication. STATE_FULL: the room's state would
- * exceed its bounds. INVALID_MESSAGE_FORMAT: a publication to a room with state has no key.
+ * IDEMPOTENCY_CONFLICT: the key belongs to another publication. CONFLICT: the room is not at the
+ * expected position. STATE_FULL: the room's state would exceed its bounds.
+ * INVALID_MESSAGE_FORMAT: a publication to a room with state has no key.
  * @typedef
- *   {'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INVALID_MESSAGE_FORMAT'}
+ *   {'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'CONFLICT'|'STATE_FULL'|'INVALID_MESSAGE_FORMAT'}
  *   BrokerErrorCode
  */
 
+/** @import { Position } from '../protocol/position.js' */
+
 export class BrokerError extends Error {
+  /** The room's position, with CONFLICT. @type {Position|undefined} */
+  position;
+
   /** @param {BrokerErrorCode} code @param {string} message @param {{cause?: unknown}} [options] */
   constructor(code, message, options) {
     super(message, options);
@@ -24,6 +30,13 @@ export function conflict() {
     'IDEMPOTENCY_CONFLICT',
     'the idempotency key was used for another publication',
   );
+}
+
+/** @param {Position} position where the room is */
+export function notAsExpected(position) {
+  const error = new BrokerError('CONFLICT', 'the room is not at the expected position');
+  error.position = position;
+  return error;
 }
 
 export function full() {

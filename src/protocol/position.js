@@ -17,6 +17,17 @@ const EPOCH = /^[0-9a-f]{16}$/;
  * @property {number} offset of a publication, from 1; 0 is the position before the first
  */
 
+/**
+ * Where a publisher expects a room to be. The epoch '' with the offset 0: nothing was published in
+ * the room's current stream, whatever its epoch.
+ * @typedef {Position} ExpectedPosition
+ */
+
+/** @param {Position} position @param {ExpectedPosition} expected */
+export function isAsExpected({ epoch, offset }, expected) {
+  return offset === expected.offset && (expected.epoch === '' || epoch === expected.epoch);
+}
+
 /** @param {string} epoch */
 export function isEpoch(epoch) {
   return EPOCH.test(epoch);

@@ -1,6 +1,7 @@
 // history.test.js: the contract of rooms with history for every broker (src/backend/broker.js). One
 // file, because the start of every kind of Redis takes longer than many of its tests.
 
+import { expecting } from './history-expecting.js';
 import { publishing } from './history-publishing.js';
 import { reading } from './history-reading.js';
 import { RULES } from './history-rooms.js';
@@ -10,6 +11,7 @@ suite(
   BACKENDS,
   (it) => {
     publishing(it);
+    expecting(it);
     reading(it);
   },
   {

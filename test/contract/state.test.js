@@ -212,6 +212,41 @@ function behaviours(it) {
     assert.equal((await set(a, 'few', 'd', 1, options)).offset, 5);
   });
 
+  it('an expected position is that of the whole room', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const first = await set(a, 'state', 'x', 1, { expect: { epoch: '', offset: 0 } });
+    const second = await set(b, 'state', 'y', 2, { expect: first });
+    assert.deepEqual(second, { epoch: first.epoch, offset: 2 });
+    for (const expect of [first, { epoch: '', offset: 0 }]) {
+      await assert.rejects(set(a, 'state', 'x', 3, { expect }), {
+        code: 'CONFLICT',
+        position: second,
+      });
+    }
+    assert.equal((await set(a, 'state', 'y', null, { expect: second })).offset, 3);
+    assert.deepEqual(entriesOf(await b.broker.history('state', ALL)), [
+      ['x', 1, 1],
+      ['y', null, 3],
+    ]);
+  });
+
+  it('a position of a room with state is compared after the key, and before the bounds', async (_t, attach) => {
+    const a = await attach();
+    const once = { idempotencyKey: 'once', fingerprint: 'f' };
+    const expect = { epoch: '', offset: 0 };
+    const first = await set(a, 'few', 'a', 1, { ...once, expect });
+    assert.deepEqual(await set(a, 'few', 'a', 1, { ...once, expect }), first);
+    for (const key of ['b', 'c']) await set(a, 'few', key, 1);
+    await assert.rejects(set(a, 'few', 'd', 1, { expect }), {
+      code: 'CONFLICT',
+      position: { epoch: first.epoch, offset: 3 },
+    });
+    const full = { epoch: first.epoch, offset: 3 };
+    await assert.rejects(set(a, 'few', 'd', 1, { expect: full }), { code: 'STATE_FULL' });
+    // Neither refusal has moved the room.
+    assert.equal((await set(a, 'few', 'a', 2, { expect: full })).offset, 4);
+  });
+
   it('named keys are read, and pages go on behind an offset', async (_t, attach) => {
     const a = await attach();
     for (let i = 1; i <= 20; i++) await set(a, 'state', `k${i}`, i);

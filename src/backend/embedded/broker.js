@@ -125,7 +125,9 @@ export class EmbeddedBroker {
     const isKept = rule !== null && (isState || !options?.isTransient);
     if (isKept || key !== '') {
       const op = isKept ? OP.APPEND : OP.PUBLISH;
-      this.last = this.publisher.decide(op, room, key, publication, isState || key !== '');
+      const expect = isKept ? options?.expect : undefined;
+      const isAlone = isState || key !== '' || expect !== undefined;
+      this.last = this.publisher.decide(op, room, key, publication, isAlone, expect);
     } else this.last = this.publisher.publish(room, publication);
     return this.last;
   }

@@ -7,22 +7,25 @@ import {
   MAX_OUTCOMES,
   MalformedMessage,
   OP,
+  readExpect,
   readNumber,
   readText,
 } from './relay-wire.js';
 
-/** @import { Position } from '../broker.js' */
+/** @import { ExpectedPosition } from '../../protocol/position.js' */
 /** @import { RelayBus } from './relay-bus.js' */
-/** @import { HistoryRead, Occupied, ToRelay } from './relay-wire.js' */
+/** @import { HistoryRead, Occupied, Outcome, ToRelay } from './relay-wire.js' */
 /** @import { WorkerLink } from './worker-link.js' */
 
 export class BusPort {
   /** The connections of this worker. */
   #connections = 0;
-  /** Since the last SYNC. @type {Position[]} */
+  /** Since the last SYNC. @type {Outcome[]} */
   #outcomes = [];
   /** The KEY for the next PUBLISH or APPEND; empty if it has none. */
   #key = '';
+  /** The EXPECT for the next APPEND. @type {ExpectedPosition|null} */
+  #expect = null;
   /** Reads that wait until the worker has read earlier bytes. @type {HistoryRead[]} */
   #reads = [];
 
@@ -44,9 +47,12 @@ export class BusPort {
       case OP.KEY:
         this.#key = readText(buffer, at, end);
         return;
+      case OP.EXPECT:
+        this.#expect = readExpect(buffer, at, end);
+        return;
       case OP.SYNC:
         // Messages are handled in order, so all earlier ones have been accepted.
-        this.link.out().positions(readNumber(buffer, at), this.#outcomes);
+        this.link.out().outcomes(readNumber(buffer, at), this.#outcomes);
         this.#outcomes = [];
         return;
       default:
@@ -57,14 +63,16 @@ export class BusPort {
   /** @param {number} op @param {Buffer} buffer @param {number} start @param {number} end */
   #publish(op, buffer, start, end) {
     const key = this.#key;
+    const expect = this.#expect;
     if (op === OP.PUBLISH && key === '') {
       this.bus.publish(buffer, start, end);
       return;
     }
     this.#key = '';
+    this.#expect = null;
     if (this.#outcomes.length >= MAX_OUTCOMES)
       throw new MalformedMessage('too many outcomes in one answer');
-    this.#outcomes.push(this.bus.decide(op, key, buffer, start, end));
+    this.#outcomes.push(this.bus.decide(op, key, expect, buffer, start, end));
   }
 
   /** @param {ToRelay} message @returns {boolean} false: it is not for the bus */

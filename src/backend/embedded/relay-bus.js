@@ -9,6 +9,7 @@
 // - Publications that a slow worker cannot get are dropped and counted: plain rooms are at most
 //   once, and rooms with history find the gap and read it.
 
+import { isAsExpected } from '../../protocol/position.js';
 import { countPublications, HEAD_BYTES as ITEM_HEAD_BYTES, POSITION_ITEM_BYTES } from '../batch.js';
 import { Histories } from './histories.js';
 import { Holdings } from './holdings.js';
@@ -16,10 +17,7 @@ import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
 import { Members } from './members.js';
 import { RoomOccupancy } from './occupancy.js';
 import {
-  ACCEPTED,
   batchAt,
-  CONFLICT,
-  FULL,
   HEAD_BYTES,
   KEY_LENGTH,
   MalformedMessage,
@@ -28,6 +26,7 @@ import {
   readBatchRoom,
   readNumber,
   setPosition,
+  VERDICT,
 } from './relay-wire.js';
 
 /**
@@ -39,15 +38,25 @@ export const READ_AHEAD_BYTES = 1024 * 1024;
 const MAX_WAITING_READS = 100_000;
 const SWEEP_INTERVAL_MS = 1000;
 const LEFT_OUT_LOG_MS = 60_000;
+/** Reads a position alone. */
+const POSITION = Object.freeze({ after: 0, limit: 0 });
+/** @type {Outcome} */
+const ACCEPTED = Object.freeze({ verdict: VERDICT.ACCEPTED, epoch: '', offset: 0 });
+/** @type {Outcome} */
+const KEY_CONFLICT = Object.freeze({ verdict: VERDICT.KEY_CONFLICT, epoch: '', offset: 0 });
+/** @type {Outcome} */
+const FULL = Object.freeze({ verdict: VERDICT.FULL, epoch: '', offset: 0 });
 const NO_PRESENCE = {
   maxMembers: 0,
   announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0), count: Buffer.alloc(0) },
 };
 
 /** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
-/** @import { HistoryOf, Position } from '../broker.js' */
+/** @import { ExpectedPosition } from '../../protocol/position.js' */
+/** @import { HistoryOf } from '../broker.js' */
 /** @import { EventRecorder } from './event-recorder.js' */
 /** @import { First } from './idempotency-keys.js' */
+/** @import { Outcome } from './relay-wire.js' */
 /** @import { WorkerLink } from './worker-link.js' */
 
 /**
@@ -141,12 +150,14 @@ export class RelayBus {
   }
 
   /**
-   * A PUBLISH with a KEY, or an APPEND: passes it on unless the key has been used in the room.
+   * A PUBLISH with a KEY, or an APPEND: passes it on unless the key has been used in the room, or
+   * the room is not at the expected position.
    * @param {number} op @param {string} keyText the key and the fingerprint, or empty
+   * @param {ExpectedPosition|null} expect
    * @param {Buffer} buffer @param {number} start @param {number} end
-   * @returns {Position} of its first publication, or a special one of relay-wire.js
+   * @returns {Outcome} of its first publication
    */
-  decide(op, keyText, buffer, start, end) {
+  decide(op, keyText, expect, buffer, start, end) {
     const room = readBatchRoom(buffer, start + HEAD_BYTES, end);
     const isKept = op === OP.APPEND;
     const rule = isKept ? this.historyOf(room) : null;
@@ -156,18 +167,33 @@ export class RelayBus {
     const nowMs = performance.now();
     const first = key === '' ? null : this.keys.find(room, key, nowMs);
     if (first !== null) return outcomeOf(first, fingerprint, isKept);
-    const position = rule === null ? null : this.#store(room, rule, buffer, start, end, nowMs);
-    if (position === FULL) return FULL;
-    if (key !== '') this.keys.set(room, key, { position, fingerprint }, nowMs);
+    const refused = expect === null ? null : this.#conflictOf(room, expect, nowMs);
+    if (refused !== null) return refused;
+    const outcome = rule === null ? ACCEPTED : this.#store(room, rule, buffer, start, end, nowMs);
+    if (outcome === FULL) return FULL;
+    if (key !== '') {
+      const position = rule === null ? null : { epoch: outcome.epoch, offset: outcome.offset };
+      this.keys.set(room, key, { position, fingerprint }, nowMs);
+    }
     this.#pass(room, isKept ? 'history' : 'plain', buffer, start, end);
-    return position ?? ACCEPTED;
+    return outcome;
+  }
+
+  /**
+   * @param {string} room @param {ExpectedPosition} expect @param {number} nowMs
+   * @returns {Outcome|null} null: the room is there
+   */
+  #conflictOf(room, expect, nowMs) {
+    const { epoch, offset } = this.streams.page(room, POSITION, nowMs);
+    if (isAsExpected({ epoch, offset }, expect)) return null;
+    return { verdict: VERDICT.CONFLICT, epoch, offset };
   }
 
   /**
    * Stores the publications of an APPEND, and writes their position into it.
    * @param {string} room @param {HistoryRule} rule
    * @param {Buffer} buffer @param {number} start @param {number} end @param {number} nowMs
-   * @returns {Position} of the first one, or FULL
+   * @returns {Outcome} of the first one
    */
   #store(room, rule, buffer, start, end, nowMs) {
     const itemsAt = batchAt(buffer, start + HEAD_BYTES);
@@ -175,26 +201,26 @@ export class RelayBus {
     const count = readNumber(buffer, start + HEAD_BYTES);
     if (count === 0 || countPublications(buffer, from, end) !== count)
       throw new MalformedMessage('wrong number of publications in a batch');
-    const position = this.#keep(room, rule, buffer.subarray(from, end), count, nowMs);
-    if (position === null) return FULL;
-    setPosition(buffer, itemsAt, position);
-    return position;
+    const outcome = this.#keep(room, rule, buffer.subarray(from, end), count, nowMs);
+    if (outcome !== FULL) setPosition(buffer, itemsAt, outcome);
+    return outcome;
   }
 
   /**
    * @param {string} room @param {HistoryRule} rule
    * @param {Buffer} run publications, each after its length
    * @param {number} count of them @param {number} nowMs
-   * @returns {Position|null} of the first one; null if the room's state is full
+   * @returns {Outcome} of the first one
    */
   #keep(room, rule, run, count, nowMs) {
     if (rule.state === undefined) {
       const { epoch, offset } = this.streams.append(room, rule, run, count, nowMs);
-      return { epoch, offset: offset - count + 1 };
+      return { verdict: VERDICT.ACCEPTED, epoch, offset: offset - count + 1 };
     }
     if (count !== 1) throw new MalformedMessage('several publications for a room with state');
     const publication = run.subarray(ITEM_HEAD_BYTES);
-    return this.streams.set(room, /** @type {StateRule} */ (rule), publication, nowMs);
+    const set = this.streams.set(room, /** @type {StateRule} */ (rule), publication, nowMs);
+    return set === null ? FULL : { verdict: VERDICT.ACCEPTED, ...set };
   }
 
   /**
@@ -279,8 +305,12 @@ export class RelayBus {
   }
 }
 
-/** @param {First} first use of a key @param {string} fingerprint @param {boolean} isKept */
+/**
+ * @param {First} first use of a key @param {string} fingerprint @param {boolean} isKept
+ * @returns {Outcome}
+ */
 function outcomeOf(first, fingerprint, isKept) {
-  if (isConflict(first, fingerprint)) return CONFLICT;
-  return isKept ? (first.position ?? CONFLICT) : ACCEPTED;
+  if (isConflict(first, fingerprint)) return KEY_CONFLICT;
+  if (!isKept) return ACCEPTED;
+  return first.position === null ? KEY_CONFLICT : { verdict: VERDICT.ACCEPTED, ...first.position };
 }

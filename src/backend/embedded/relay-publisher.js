@@ -4,12 +4,13 @@
 // confirms all of them, and has the outcomes of those that need one (a position, a used key).
 
 import { deferred } from '../deferred.js';
-import { conflict, full } from '../errors.js';
-import { FULL, MAX_OUTCOMES, OP, readPositionOf } from './relay-wire.js';
+import { conflict, full, notAsExpected } from '../errors.js';
+import { MAX_OUTCOMES, OP, readOutcome, VERDICT } from './relay-wire.js';
 
 /** @import { Deferred } from '../deferred.js' */
-/** @import { Position } from '../broker.js' */
+/** @import { ExpectedPosition } from '../../protocol/position.js' */
 /** @import { RelayLink } from './relay-link.js' */
+/** @import { Outcome } from './relay-wire.js' */
 
 /** @typedef {{op: number, outcomes: Deferred<any>[]}} Batch `op`: PUBLISH or APPEND */
 
@@ -52,14 +53,16 @@ export class RelayPublisher {
    * @param {string} key with its fingerprint; may be empty for APPEND
    * @param {Buffer} publication copied at once
    * @param {boolean} isAlone with an outcome of its own, as with a key, or in a room with state
+   * @param {ExpectedPosition} [expect] for APPEND; with it, it has to be alone
    * @returns {Promise<any>} resolves with a position for APPEND
    */
-  decide(op, room, key, publication, isAlone) {
+  decide(op, room, key, publication, isAlone, expect) {
     const refusal = this.link.refusal();
     if (refusal !== null) return Promise.reject(refusal);
     const outcome = deferred();
     const out = this.link.out();
     if (key !== '') out.text(OP.KEY, key);
+    if (expect !== undefined) out.expect(expect);
     if (out.publication(op, room, publication, isAlone)) {
       /** @type {Batch} */ (this.#undecided.at(-1)).outcomes.push(outcome);
     } else {
@@ -89,17 +92,17 @@ export class RelayPublisher {
     }
     this.link.sync().then(({ body }) => {
       sync?.resolve();
-      for (const [i, batch] of batches.entries()) settleBatch(batch, readPositionOf(body, i));
+      for (const [i, batch] of batches.entries()) settleBatch(batch, readOutcome(body, i));
     }, fail);
   }
 }
 
-/** @param {Batch} batch @param {Position} position of the first; offset 0: a conflict */
-function settleBatch({ op, outcomes }, { epoch, offset }) {
+/** @param {Batch} batch @param {Outcome} outcome of its first publication */
+function settleBatch({ op, outcomes }, { verdict, epoch, offset }) {
   for (const [i, outcome] of outcomes.entries()) {
-    if (offset === 0) outcome.reject(conflict());
-    else if (op === OP.APPEND && epoch === FULL.epoch && offset === FULL.offset)
-      outcome.reject(full());
+    if (verdict === VERDICT.KEY_CONFLICT) outcome.reject(conflict());
+    else if (verdict === VERDICT.CONFLICT) outcome.reject(notAsExpected({ epoch, offset }));
+    else if (verdict === VERDICT.FULL) outcome.reject(full());
     else outcome.resolve(op === OP.APPEND ? { epoch, offset: offset + i } : undefined);
   }
 }

@@ -11,23 +11,25 @@
 //   HELLO       u32 RELAY_VERSION, u32 pid            HELLO        u32 RELAY_VERSION
 //   PUBLISH     u32 publications, u16 length of       PUBLICATION  as PUBLISH or APPEND
 //               the room, room, batch
-//   SYNC        u32 request                           POSITIONS    u32 request, outcomes since the last one
+//   SYNC        u32 request                           OUTCOMES     u32 request, outcomes since the last one
 //               (its answer confirms every PUBLISH before it)
 //   CONTROL     JSON: one of CONTROLS                 CONTROL      JSON
 //                                                     REPLY        u32 request, u8 ok, u32 value
 //
 // batch.js has the form of a batch, which the relay passes on without reading it. In rooms with
 // history it begins with a position item, where the relay writes the position of the first
-// publication. A KEY makes the PUBLISH or APPEND after it idempotent, which then has exactly one
-// publication. Each APPEND, and each PUBLISH with a KEY, has an outcome: a position.
+// publication. A KEY makes the PUBLISH or APPEND after it idempotent, and an EXPECT lets the APPEND
+// after it depend on the room's position. Such a message has exactly one publication. Each APPEND,
+// and each PUBLISH with a KEY, has an outcome: u8 verdict, position.
 //   APPEND      as PUBLISH
 //   KEY         KEY_LENGTH characters, then the
 //               fingerprint of the payload, if it is known
+//   EXPECT      position
 //   CONTROL     read                                  PAGE         u32 request, position, u64 first offset,
 //                                                                  u8 flags, publications
 //   CONTROL     who                                   MEMBERS      u32 request, u32 count, u8 listed?,
 //                                                                  then for each: u32 length, bytes
-//   A position: protocol/position.js. CONFLICT, ACCEPTED and FULL below are special ones.
+//   A position: protocol/position.js.
 //
 // In a PAGE the length (u32) of each publication comes before it. Flag 1 says that there are older
 // ones. In a room with state an APPEND has one publication, and a PAGE differs: the offset (u64) of
@@ -36,6 +38,7 @@
 
 import { MODES } from '../../config/settings.js';
 import {
+  EPOCH_BYTES,
   OFFSET_BYTES,
   POSITION_BYTES,
   readOffset,
@@ -55,7 +58,7 @@ import { entriesIn, publicationsIn } from './histories.js';
  * The version of these messages, and of those in worker/control-messages.js. Raise it when you
  * change, remove or add one (docs/architecture/versions.md).
  */
-export const RELAY_VERSION = 7;
+export const RELAY_VERSION = 8;
 
 export const OP = Object.freeze({
   HELLO: 1,
@@ -64,9 +67,10 @@ export const OP = Object.freeze({
   CONTROL: 8,
   KEY: 9,
   APPEND: 10,
+  EXPECT: 11,
   REPLY: 16,
   PUBLICATION: 17,
-  POSITIONS: 19,
+  OUTCOMES: 19,
   PAGE: 20,
   MEMBERS: 36,
 });
@@ -169,12 +173,15 @@ export const HEAD_BYTES = 5;
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 /** Length of an idempotency key, before its fingerprint. */
 export const KEY_LENGTH = 22;
-/** The outcome if the key has another publication. @type {Position} */
-export const CONFLICT = Object.freeze({ epoch: '0'.repeat(16), offset: 0 });
-/** The outcome of a PUBLISH that has been accepted, now or earlier. @type {Position} */
-export const ACCEPTED = Object.freeze({ epoch: '0'.repeat(16), offset: 1 });
-/** The outcome of an APPEND if the state of its room is full. @type {Position} */
-export const FULL = Object.freeze({ epoch: '0'.repeat(16), offset: 2 });
+/**
+ * ACCEPTED: now, or earlier with the same key; the position is that of the first publication.
+ * KEY_CONFLICT: the key has another publication. CONFLICT: the room is not where EXPECT says, but
+ * at the position. FULL: the state of the room is full.
+ */
+export const VERDICT = Object.freeze({ ACCEPTED: 0, KEY_CONFLICT: 1, CONFLICT: 2, FULL: 3 });
+/** In a position: without history, or of any epoch. */
+const NO_EPOCH = '0'.repeat(EPOCH_BYTES);
+const OUTCOME_BYTES = 1 + POSITION_BYTES;
 /** In one answer. */
 export const MAX_OUTCOMES = 10_000;
 const NO_BATCH = -1;
@@ -191,7 +198,8 @@ const STATE = 2;
 const WHOLE = 4;
 const HAS_MORE = 8;
 
-/** @import { Position } from '../../protocol/position.js' */
+/** @import { ExpectedPosition, Position } from '../../protocol/position.js' */
+/** The epoch is '' without history. @typedef {Position & {verdict: number}} Outcome of VERDICT */
 /** @import { HistoryPage, ReadRequest } from '../broker.js' */
 /** @import { FleetRules } from '../places.js' */
 /** @import { Read } from './histories.js' */
@@ -337,7 +345,7 @@ export function readText(buffer, at, end) {
 /** A worker's places of one address. @typedef {{held: number, asked: number}} Places */
 
 /**
- * REPLY, POSITIONS, PAGE, MEMBERS.
+ * REPLY, OUTCOMES, PAGE, MEMBERS.
  * @param {Buffer} buffer @param {number} at @param {number} end
  * @returns {{request: number, ok: boolean, value: number, body: Buffer}} `ok` and `value` for a
  *   REPLY; `body` for the others, whose readers are below
@@ -381,9 +389,17 @@ export function readMembers(body) {
   return { count, members: body[4] === 0 ? null : publicationsIn(body.subarray(5)) };
 }
 
-/** @param {Buffer} body @param {number} index */
-export function readPositionOf(body, index) {
-  return readPosition(body, index * POSITION_BYTES);
+/** @param {Buffer} body @param {number} index @returns {Outcome} */
+export function readOutcome(body, index) {
+  const at = index * OUTCOME_BYTES;
+  return { verdict: body[at], ...readPosition(body, at + 1) };
+}
+
+/** @param {Buffer} buffer @param {number} at @param {number} end @returns {ExpectedPosition} */
+export function readExpect(buffer, at, end) {
+  if (end - at !== POSITION_BYTES) throw new MalformedMessage('EXPECT of a wrong length');
+  const { epoch, offset } = readPosition(buffer, at);
+  return { epoch: epoch === NO_EPOCH ? '' : epoch, offset };
 }
 
 /** @param {Buffer} body @returns {HistoryPage} publications are slices of it */
@@ -562,15 +578,22 @@ export class MessageWriter {
     }
   }
 
-  /** @param {number} request @param {readonly Position[]} positions */
-  positions(request, positions) {
-    let at = this.#open(OP.POSITIONS, 4 + positions.length * POSITION_BYTES);
+  /** @param {ExpectedPosition} position of the room of the next APPEND */
+  expect({ epoch, offset }) {
+    const at = this.#open(OP.EXPECT, POSITION_BYTES);
+    writePosition(this.slab, at, epoch || NO_EPOCH, offset);
+  }
+
+  /** @param {number} request @param {readonly Outcome[]} outcomes */
+  outcomes(request, outcomes) {
+    let at = this.#open(OP.OUTCOMES, 4 + outcomes.length * OUTCOME_BYTES);
     const { slab } = this;
     slab.writeUInt32BE(request, at);
     at += 4;
-    for (const position of positions) {
-      writePosition(slab, at, position.epoch, position.offset);
-      at += POSITION_BYTES;
+    for (const { verdict, epoch, offset } of outcomes) {
+      slab[at] = verdict;
+      writePosition(slab, at + 1, epoch || NO_EPOCH, offset);
+      at += OUTCOME_BYTES;
     }
   }
 

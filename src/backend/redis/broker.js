@@ -236,7 +236,9 @@ export class RedisBroker {
     const key = options?.idempotencyKey ?? '';
     const fingerprint = options?.fingerprint ?? '';
     if (rule !== null)
-      return node.streamsOf(rule).publish(room, rule, publication, key, fingerprint);
+      return node
+        .streamsOf(rule)
+        .publish(room, rule, publication, key, fingerprint, options?.expect);
     if (key === '') return node.publisher.publish(room, publication);
     return node.publisher.publishOnce(room, publication, key, fingerprint);
   }

@@ -30,7 +30,7 @@ import { ReplyError } from 'ioredis';
 import { EPOCH_BYTES } from '../../protocol/position.js';
 import { BatchReader, HEAD_BYTES } from '../batch.js';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
-import { BrokerError, conflict } from '../errors.js';
+import { BrokerError, conflict, notAsExpected } from '../errors.js';
 import { Message, NO_BODY, unavailable } from './publisher.js';
 import { bulk, LoadedScript, publishScriptOf, scriptOf } from './scripts.js';
 
@@ -68,6 +68,7 @@ const pool = Buffer.allocUnsafe((EPOCH_BYTES / 2) * 512);
 let poolAt = pool.length;
 
 /** @import { HistoryRule } from '../../config/room-patterns.js' */
+/** @import { ExpectedPosition } from '../../protocol/position.js' */
 /** @import { HistoryPage, Position, ReadRequest } from '../broker.js' */
 /** @import { Keys } from './keys.js' */
 
@@ -78,6 +79,7 @@ let poolAt = pool.length;
  * @property {boolean} isLarge a single publication, announced by reference
  * @property {string} key in Redis, for an idempotency key; empty if there is none
  * @property {string} fingerprint
+ * @property {ExpectedPosition|undefined} expect
  */
 
 export class RedisHistory {
@@ -169,18 +171,21 @@ export class RedisHistory {
   /**
    * @param {string} room @param {HistoryRule} rule @param {Buffer} publication
    * @param {string} idempotencyKey may be empty
-   * @param {string} fingerprint of the payload; may be empty @returns {Promise<Position>}
+   * @param {string} fingerprint of the payload; may be empty
+   * @param {ExpectedPosition} [expect] @returns {Promise<Position>}
    */
-  publish(room, rule, publication, idempotencyKey, fingerprint) {
+  publish(room, rule, publication, idempotencyKey, fingerprint, expect) {
     const { publisher } = this;
     const bytes = this.bytesOf(publication);
     const refusal = publisher.refusal(bytes);
     if (refusal !== '') return unavailable(refusal);
     const isLarge = this.isLarge(bytes);
     let call = this.latest.get(room);
-    if (call === undefined || isLarge || idempotencyKey !== '' || !call.takes(bytes)) {
+    const isAlone = isLarge || idempotencyKey !== '' || expect !== undefined;
+    if (call === undefined || isAlone || !call.takes(bytes)) {
       const key = idempotencyKey === '' ? '' : this.keys.idempotencyOf(room, idempotencyKey);
-      call = this.createPublish({ room, rule, previous: call ?? null, isLarge, key, fingerprint });
+      const previous = call ?? null;
+      call = this.createPublish({ room, rule, previous, isLarge, key, fingerprint, expect });
       this.latest.set(room, call);
       publisher.gather(call);
     }
@@ -384,7 +389,7 @@ export class RoomCache {
 /** The publications of a tick to one room. @extends {Message<Position>} */
 export class HistoryPublish extends Message {
   /** @param {RedisHistory} history @param {PublishParts} parts */
-  constructor(history, { room, rule, previous, isLarge, key, fingerprint }) {
+  constructor(history, { room, rule, previous, isLarge, key, fingerprint, expect }) {
     super(history.publisher, history.keys.channelOf(room), null, key, NO_BODY);
     this.history = history;
     this.room = room;
@@ -392,8 +397,9 @@ export class HistoryPublish extends Message {
     this.previous = previous;
     this.isLarge = isLarge;
     this.fingerprint = fingerprint;
+    this.expected = expect === undefined ? '' : `${expect.epoch}:${expect.offset}`;
     /** No further publication may join this call. */
-    this.isClosed = isLarge || key !== '';
+    this.isClosed = isLarge || key !== '' || expect !== undefined;
     this.isFollowed = false;
     /** As shown to the script. */
     this.incarnation = '';
@@ -443,12 +449,13 @@ export class HistoryPublish extends Message {
 
   /** @override @param {Buffer} buffer @param {number} start */
   write(buffer, start) {
-    const { history, room, rule, key } = this;
+    const { history, room, rule, key, expected } = this;
     const cache = this.begin();
     const hasKey = key !== '';
     const isMaintenanceDue = cache.isMaintenanceDue(this.publications.length, rule);
+    const args = isMaintenanceDue ? 10 : expected !== '' ? 7 : hasKey ? 6 : 5;
     const head =
-      history.publishScript.head(hasKey ? 3 : 2, isMaintenanceDue ? 9 : hasKey ? 6 : 5) +
+      history.publishScript.head(hasKey ? 3 : 2, args) +
       history.keysOf(room) +
       (hasKey ? bulk(key) : '') +
       bulk(cache.incarnation || history.fence) +
@@ -456,7 +463,8 @@ export class HistoryPublish extends Message {
       bulk(this.channel) +
       bulk(this.isLarge ? '0' : String(this.publications.length));
     let tail = '\r\n';
-    if (hasKey || isMaintenanceDue) tail += bulk(`${IDEMPOTENCY_MS} ${this.fingerprint}`);
+    if (args > 5) tail += bulk(`${IDEMPOTENCY_MS} ${this.fingerprint}`);
+    if (args > 6) tail += bulk(expected);
     if (isMaintenanceDue)
       tail +=
         bulk(String(rule.size)) +
@@ -471,7 +479,7 @@ export class HistoryPublish extends Message {
   /** @override If Redis has forgotten the script, the bytes are sent again. */
   forgetBytes() {}
 
-  /** @override @param {number|[incarnation: Buffer, offset: number]} reply */
+  /** @override @param {number|[incarnation: Buffer, offset: number, isConflict?: 1]} reply */
   resolve(reply) {
     this.leave();
     this.answered();
@@ -479,6 +487,10 @@ export class HistoryPublish extends Message {
       typeof reply === 'number'
         ? [this.incarnation, reply]
         : [reply[0].toString('latin1'), reply[1]];
+    if (typeof reply !== 'number' && reply[2] === 1) {
+      this.conflictAt(incarnation, offset);
+      return;
+    }
     if (incarnation === '') {
       this.done.reject(offset === 0 ? conflict() : unreadableKey());
       return;
@@ -497,6 +509,19 @@ export class HistoryPublish extends Message {
       this.history.see(this.room, last, epoch);
     }
     this.done.resolve({ epoch, offset });
+  }
+
+  /** The room is not where the publisher expects it. @param {string} incarnation @param {number} offset */
+  conflictAt(incarnation, offset) {
+    const { history, room, floor, done } = this;
+    if (incarnation !== this.incarnation) history.learn(room, incarnation);
+    const epoch = incarnation.slice(-EPOCH_BYTES);
+    if (history.isCutShort(room, epoch, offset, floor)) {
+      done.reject(new BrokerError('UNAVAILABLE', 'Redis lost publications'));
+      return;
+    }
+    history.see(room, offset, epoch);
+    done.reject(notAsExpected({ epoch, offset }));
   }
 
   /** @override @param {Error} error */

@@ -18,6 +18,8 @@ const SCRIPTS = {
 };
 /** RESP of an argument in addition to its bytes: `$`, its length, two line ends. */
 const ARGUMENT_BYTES = 16;
+/** In the place of flags. */
+const CONFLICT = 'x';
 
 /** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
 /** @import { HistoryPage, ReadRequest } from '../broker.js' */
@@ -86,7 +88,7 @@ class StatePublish extends HistoryPublish {
     const cache = this.begin();
     const hasKey = key !== '';
     const head =
-      history.publishScript.head(hasKey ? 6 : 5, 7 + 3 * publications.length) +
+      history.publishScript.head(hasKey ? 6 : 5, 8 + 3 * publications.length) +
       history.keysOf(room) +
       (hasKey ? bulk(key) : '') +
       bulk(cache.incarnation || history.fence) +
@@ -95,7 +97,8 @@ class StatePublish extends HistoryPublish {
       bulk(hasKey ? `${IDEMPOTENCY_MS} ${this.fingerprint}` : '') +
       bulk(String(rule.size)) +
       bulk(String(rule.state.maxBytes)) +
-      bulk(String(rule.ttlMs));
+      bulk(String(rule.ttlMs)) +
+      bulk(this.expected);
     let at = start + buffer.write(head, start);
     for (const publication of publications) {
       at += buffer.write(`$${keyBytes(publication)}\r\n`, at, 'latin1');
@@ -113,6 +116,7 @@ class StatePublish extends HistoryPublish {
     this.answered();
     const [bytes, last, flags] = /** @type {[Buffer, number, Buffer]} */ (reply);
     const incarnation = bytes.toString('latin1');
+    if (flags.toString('latin1') === CONFLICT) return this.conflictAt(incarnation, last);
     const { history, room, done, publications } = this;
     if (incarnation === '') {
       done.reject(last === 0 ? conflict() : unreadableKey());

@@ -7,7 +7,14 @@ import { HEAD_BYTES, writePublication } from '../../../src/backend/batch.js';
 import { entriesIn, Histories, publicationsIn } from '../../../src/backend/embedded/histories.js';
 import { Holdings } from '../../../src/backend/embedded/holdings.js';
 import { IdempotencyKeys, isConflict } from '../../../src/backend/embedded/idempotency-keys.js';
-import { BrokerError, conflict, full, keyMissing } from '../../../src/backend/errors.js';
+import {
+  BrokerError,
+  conflict,
+  full,
+  keyMissing,
+  notAsExpected,
+} from '../../../src/backend/errors.js';
+import { isAsExpected } from '../../../src/protocol/position.js';
 import { hasKey } from '../../../src/protocol/publication.js';
 
 /** @typedef {import('../../../src/config/room-patterns.js').StateRule} StateRule */
@@ -39,7 +46,8 @@ export class MemoryStore {
    * @param {import('../../../src/backend/broker.js').PublishOptions} options
    * @returns {Position|void}
    */
-  accept(room, publication, { idempotencyKey: key = '', fingerprint = '', isTransient = false }) {
+  accept(room, publication, options) {
+    const { idempotencyKey: key = '', fingerprint = '', isTransient = false, expect } = options;
     const found = this.historyOf(room);
     if (found?.state !== undefined && !hasKey(publication)) throw keyMissing();
     const rule = isTransient && found?.state === undefined ? null : found;
@@ -48,6 +56,10 @@ export class MemoryStore {
     if (first !== null) {
       if (isConflict(first, fingerprint)) throw conflict();
       return first.position ?? undefined;
+    }
+    if (rule !== null && expect !== undefined) {
+      const { epoch, offset } = this.streams.page(room, { after: 0, limit: 0 }, nowMs);
+      if (!isAsExpected({ epoch, offset }, expect)) throw notAsExpected({ epoch, offset });
     }
     const run = Buffer.alloc(HEAD_BYTES + publication.length);
     writePublication(run, 0, publication);

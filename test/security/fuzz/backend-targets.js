@@ -17,8 +17,8 @@ import {
   readMembers,
   readNumber,
   readOp,
+  readOutcome,
   readPage,
-  readPositionOf,
 } from '../../../src/backend/embedded/relay-wire.js';
 import { RedisPushes } from '../../../src/backend/redis/fast/push-reader.js';
 import { Inbox } from '../../../src/backend/redis/inbox.js';
@@ -285,8 +285,8 @@ function readMessage(buffer, start, end) {
     case OP.MEMBERS:
       readMembers(readAnswer(buffer, at, end).body);
       return;
-    case OP.POSITIONS:
-      readPositionOf(readAnswer(buffer, at, end).body, 0);
+    case OP.OUTCOMES:
+      readOutcome(readAnswer(buffer, at, end).body, 0);
       return;
     default:
       readAnswer(buffer, at, end);

@@ -1,7 +1,12 @@
 // relay-seeds.js: the messages between workers and the relay, as seeds. The code itself writes them,
 // so they have its present form.
 
-import { MessageWriter, OP, RELAY_VERSION } from '../../../src/backend/embedded/relay-wire.js';
+import {
+  MessageWriter,
+  OP,
+  RELAY_VERSION,
+  VERDICT,
+} from '../../../src/backend/embedded/relay-wire.js';
 import { encodeKeyed, encodePublication, KIND } from '../../../src/protocol/publication.js';
 
 const EPOCH = '0123456789abcdef';
@@ -40,6 +45,10 @@ const REQUESTS = {
     for (let i = 0; i < 2; i++) w.publication(OP.APPEND, 'h.1', MESSAGE);
     w.text(OP.KEY, KEY);
     w.publication(OP.APPEND, 'h.1', MESSAGE, true);
+    for (const epoch of ['', EPOCH]) {
+      w.expect({ epoch, offset: 3 });
+      w.publication(OP.APPEND, 'h.1', MESSAGE, true);
+    }
     w.number(OP.SYNC, 2);
     w.control({ ...READ, isForward: true });
     w.control({ ...READ, before: { epoch: EPOCH, offset: 2 }, maxBytes: 100 });
@@ -93,10 +102,10 @@ const ANSWERS = {
   publication: (w) => {
     for (let i = 0; i < 2; i++) w.publication(OP.PUBLICATION, 'r.1', MESSAGE);
   },
-  positions: (w) =>
-    w.positions(1, [
-      { epoch: EPOCH, offset: 1 },
-      { epoch: EPOCH, offset: 2 },
+  outcomes: (w) =>
+    w.outcomes(1, [
+      { verdict: VERDICT.ACCEPTED, epoch: EPOCH, offset: 1 },
+      { verdict: VERDICT.CONFLICT, epoch: EPOCH, offset: 2 },
     ]),
   page: (w) =>
     w.page(1, { epoch: EPOCH, offset: 1, first: 1, runs: [run(MESSAGE)], hasOlder: true }),

@@ -377,7 +377,7 @@ const centrifugoApi = {
       config: settings,
       publisher: {
         publish: async () => ({ epoch: 'e', offset: 1 }),
-        rules: new MessageRules(settings, () => false),
+        rules: new MessageRules(settings, () => null),
       },
       fleet: {
         ...{ disconnect: none, join: none, leave: none, renew: none, deleteHistory: none },

@@ -243,6 +243,8 @@ function scriptMakers(random, fence) {
           : begin + epoch();
   };
   const epochs = () => epoch() + (random() < 0.05 ? epoch() : '');
+  const expected = () =>
+    random() < 0.5 ? '' : `${pick(['', '', epoch()])}:${below(random() < 0.5 ? 3 : 300)}`;
   const keeping = () => `100000 ${pick(['', 'f1', 'f2'])}`;
   const occupancy = scriptOf('batch') + record + scriptOf('occupancy');
   const room = () => pick(['r1', 'r2']);
@@ -295,7 +297,7 @@ function scriptMakers(random, fence) {
         count,
         body,
         keeping(),
-        ...pick([[], ['100', '600000', '700000']]),
+        ...pick([[], [expected()], [expected(), '100', '600000', '700000']]),
       ];
     },
     () => {
@@ -344,6 +346,7 @@ function scriptMakers(random, fence) {
         pick(['3', '100']),
         pick(['60', '10000']),
         '600000',
+        expected(),
         ...changes.flat(),
       ];
     },

@@ -5,10 +5,12 @@
 --   ARGV  1, 2 incarnation and epochs (stream.lua)
 --         3 channel   4 publications in the body; 0: one that is too large to announce   5 body
 --         6 milliseconds to keep the idempotency key, a space, the fingerprint of the publication
---         for maintenance  7 publications to keep   8 milliseconds to keep them
---                          9 milliseconds to keep meta
+--         7 the room's position for which the publication is meant, epoch:offset; '': any
+--         for maintenance  8 publications to keep   9 milliseconds to keep them
+--                          10 milliseconds to keep meta
 --   reply  offset of the last publication, after the incarnation if it is not the caller's; of a
---          repeated key as in publishing.lua
+--          repeated key as in publishing.lua; incarnation, latest offset and 1 if the room is not
+--          at the position
 --
 -- The stream has messages as they were announced. The id of an entry is the offset of its last
 -- publication. The body is publications with their lengths in front. With the position before it,
@@ -16,7 +18,7 @@
 
 local stream, idempotencyKey = KEYS[2], KEYS[3]
 local channel, added, body, keeping = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local size, streamMs, metaMs = ARGV[7], ARGV[8], ARGV[9]
+local expected, size, streamMs, metaMs = ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 
 local keepMs, fingerprint
 if idempotencyKey then
@@ -28,7 +30,19 @@ end
 local isLarge = added == '0'
 if isLarge then added = '1' end
 local count = tonumber(added)
-local top, isKnown = advance(added, count, 2)
+local top, isKnown
+if expected and expected ~= '' then
+  -- Takes no offset, but is a write: Redis refuses it on a replica, whose position may be old.
+  top, isKnown = advance('0', 0, 2)
+  if not isAt(expected, top) then
+    -- As read-history.lua does, so that the publisher finds the room at this position.
+    if top == 0 then call('PEXPIRE', meta, 120000) end
+    return { incarnation, top, 1 }
+  end
+  call('HINCRBY', meta, incarnation, added)
+else
+  top, isKnown = advance(added, count, 2)
+end
 local last = top + count
 local position = positionHead(string.sub(incarnation, 33), top + 1)
 local message = position .. body

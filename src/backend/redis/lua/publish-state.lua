@@ -5,14 +5,17 @@
 --   ARGV  1, 2 incarnation and epochs (stream.lua)
 --         3 channel   4 milliseconds to keep the idempotency key, a space, the fingerprint of the
 --         publication   5 most keys   6 most bytes   7 milliseconds to keep the state
+--         8 the room's position for which the publication is meant, epoch:offset; '': any
 --         then for each publication: key, publication, '1' if it removes the key
 --   reply incarnation, offset of the last accepted publication, and for each '1' if it was
---         accepted, else '0'; of a repeated key as in publishing.lua, and ''
+--         accepted, else '0'; of a repeated key as in publishing.lua, and ''; incarnation, latest
+--         offset and 'x' if the room is not at the position
 
 local idempotencyKey = KEYS[6]
 local channel, keeping = ARGV[3], ARGV[4]
 local maxKeys, maxBytes, keepState = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-local FIRST = 8
+local expected = ARGV[8]
+local FIRST = 9
 
 local keepMs, fingerprint
 if idempotencyKey then
@@ -22,6 +25,10 @@ if idempotencyKey then
 end
 
 local top = whole(advance('0', 0, 5, sums), false)
+if expected ~= '' and not isAt(expected, top) then
+  if top == 0 then call('PEXPIRE', meta, 120000) end
+  return { incarnation, top, 'x' }
+end
 local tombs = call('ZCARD', removed)
 local live = call('ZCARD', log) - tombs
 local body, flags, last = {}, {}, top

@@ -31,6 +31,12 @@ local function forget(key)
   if type(refused) == 'table' then pcall('SET', key, '@', 'PX', 1) end
 end
 
+-- Is the room at this position (epoch:offset)? Without an epoch, any counts.
+local function isAt(expected, top)
+  local epoch, offset = string.match(expected, '^(%x*):(%d+)$')
+  return tonumber(offset) == top and (epoch == '' or epoch == string.sub(incarnation, 33))
+end
+
 -- Takes the next offsets: `count` of them, `added` is the same as a string. Returns the latest
 -- offset before these, and whether the caller knew the incarnation.
 local function advance(added, count, lastKey, kept)
