@@ -9,6 +9,8 @@
  * @typedef {object} PublishOptions
  * @property {boolean} [echo] false: this connection does not receive its own message
  * @property {string} [key] in a room with state: the key to set; the payload `null` removes it
+ * @property {Partial<Position>} [expect] the server accepts the message only if the room is at this
+ *   position; `{offset: 0}`: only if it is the first one. Otherwise it answers CONFLICT
  * @property {string} [idempotencyKey] the server accepts one message with this key
  *   while it remembers the key
  */

@@ -2,6 +2,8 @@
 
 import { sentenceOf } from './advice.js';
 
+/** @typedef {import('./wire.js').Position} Position */
+
 /**
  * @typedef {'OFFLINE'|'QUEUE_FULL'|'OUTCOME_UNKNOWN'|'CLOSED'|'TOKEN_UNAVAILABLE'|
  *   'STATE_UNAVAILABLE'|'BUFFER_FULL'|'REFUSED'} ClientCode
@@ -30,6 +32,7 @@ export class FanfareError extends Error {
    * @param {string} [about.message] @param {string} [about.room] @param {unknown} [about.cause]
    * @param {number} [about.retryAfter] the server's advice, in seconds
    * @param {number} [about.closeCode]
+   * @param {Position} [about.position] the room's, with CONFLICT
    */
   constructor(code, about = {}) {
     // Replies of the server have messages. The guide has an anchor for each code of the client.
@@ -39,8 +42,9 @@ export class FanfareError extends Error {
     this.code = code;
     // The command was certainly not accepted, so it is safe to send again.
     this.retryable = /^(UNAVAIL|RATE|CONN|TOKEN_N|OFFLINE|QUEUE)/.test(code);
-    this.room = about.room;
     this.retryAfterMs = about.retryAfter && about.retryAfter * 1000;
     this.closeCode = about.closeCode;
+    this.room = about.room;
+    this.position = about.position;
   }
 }

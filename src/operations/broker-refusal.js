@@ -2,6 +2,7 @@
 
 import { refusal } from '../protocol/refusal.js';
 
+/** @import { Position } from '../protocol/position.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 
 /**
@@ -10,13 +11,15 @@ import { refusal } from '../protocol/refusal.js';
  * @returns {Refusal}
  */
 export function refusalOfBroker(error, log) {
-  const { code } = /** @type {{code?: string}} */ (error);
+  const { code, position } = /** @type {{code?: string, position?: Position}} */ (error);
   switch (code) {
     case 'UNAVAILABLE':
     case 'OUTCOME_UNKNOWN':
     case 'IDEMPOTENCY_CONFLICT':
     case 'STATE_FULL':
       return refusal(code, undefined, 0);
+    case 'CONFLICT':
+      return { ...refusal(code, undefined, 0), position };
     case 'INVALID_MESSAGE_FORMAT':
       return refusal(code, /** @type {Error} */ (error).message, 0);
   }

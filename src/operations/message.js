@@ -17,12 +17,14 @@ import { refusal, sizeText } from '../protocol/refusal.js';
 const OF_APP = '"maxEventBytes" of the app';
 const NO_KEY = 'The room has state: give a key of 1 to 200 characters without control characters.';
 const NO_STATE = 'Only rooms with state take a key (FANFARE_STATE).';
+const NO_POSITION = 'Only rooms with history or state have a position (FANFARE_HISTORY).';
 const NOT_FOR_ALL = 'In a room with state all members get a message: leave out echo and except.';
 
-/** @import { PublishOptions } from '../backend/broker.js' */
+/** @import { HistoryOf, PublishOptions } from '../backend/broker.js' */
 /** @import { App } from '../config/pusher.js' */
 /** @import { Config } from '../config/settings.js' */
 /** @import { Claim } from '../protocol/claim.js' */
+/** @import { ExpectedPosition } from '../protocol/position.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 
 /**
@@ -37,6 +39,7 @@ const NOT_FOR_ALL = 'In a room with state all members get a message: leave out e
  * @property {number} [bytes] that count against the limit of the app; absent: those of the payload
  * @property {number} [kind] of KIND; absent: MESSAGE @property {number} [tag]
  * @property {boolean} [isTransient] no history keeps it
+ * @property {ExpectedPosition} [expect] the room's position for which it is meant
  * @property {Claim|null} [claim] in place of the payload
  */
 
@@ -44,18 +47,23 @@ const NOT_FOR_ALL = 'In a room with state all members get a message: leave out e
 export class MessageRules {
   /**
    * @param {Pick<Config, 'maxInlineBytes'|'maxMessageBytes'|'stateMaxValueBytes'>} config
-   * @param {(room: string) => boolean} hasState
+   * @param {HistoryOf} historyOf
    */
-  constructor({ maxInlineBytes, maxMessageBytes, stateMaxValueBytes }, hasState) {
-    this.hasState = hasState;
+  constructor({ maxInlineBytes, maxMessageBytes, stateMaxValueBytes }, historyOf) {
+    this.historyOf = historyOf;
     this.maxValueBytes = stateMaxValueBytes;
     this.maxInlineBytes = maxInlineBytes;
     this.maxBytes = Math.min(maxInlineBytes, maxMessageBytes);
   }
 
+  /** @param {string} room */
+  hasState(room) {
+    return this.historyOf(room)?.state !== undefined;
+  }
+
   /**
    * @param {string} room
-   * @param {Pick<Message, 'start'|'end'|'bytes'|'app'|'key'|'except'>} message
+   * @param {Pick<Message, 'start'|'end'|'bytes'|'app'|'key'|'except'|'expect'>} message
    * @param {number} [maxBytes] of the payload; infinite: the bucket takes larger ones
    * @returns {Refusal|null} null: the room takes it
    */
@@ -70,6 +78,8 @@ export class MessageRules {
       const setting = isInline ? 'FANFARE_MAX_INLINE_BYTES' : 'FANFARE_MAX_MESSAGE_BYTES';
       return tooLarge('The payload', bytes, maxBytes, setting);
     }
+    if (message.expect !== undefined && this.historyOf(room) === null)
+      return invalid('expect', NO_POSITION);
     if (!this.hasState(room)) return key === undefined ? null : invalid('key', NO_STATE);
     if (!isStateKey(key)) return invalid('key', NO_KEY);
     if (except !== '') return invalid('except', NOT_FOR_ALL);
@@ -106,15 +116,16 @@ export function encodeMessage(message) {
 
 /**
  * What the broker has to know of a message beside its bytes.
- * @param {Pick<Message, 'idempotencyKey'|'owner'|'isTransient'>} message
+ * @param {Pick<Message, 'idempotencyKey'|'owner'|'isTransient'|'expect'>} message
  * @param {Buffer} publication of its sender's payload, so that repetitions are found whatever a hook
  *   changes
  * @returns {PublishOptions|undefined}
  */
-export function optionsOf({ idempotencyKey: key, owner, isTransient }, publication) {
-  if (key === undefined) return isTransient ? TRANSIENT : undefined;
+export function optionsOf({ idempotencyKey: key, owner, isTransient, expect }, publication) {
+  if (key === undefined)
+    return expect !== undefined ? { expect } : isTransient ? TRANSIENT : undefined;
   const idempotencyKey = owner === '' ? key : `${owner} ${key}`;
-  return { idempotencyKey, fingerprint: fingerprintOf(publication), isTransient };
+  return { idempotencyKey, fingerprint: fingerprintOf(publication), isTransient, expect };
 }
 
 const TRANSIENT = Object.freeze({ isTransient: true });
@@ -124,7 +135,7 @@ function tooLarge(what, bytes, max, setting) {
   return refusal('MESSAGE_TOO_LARGE', sizeText(what, bytes, max, setting), 0);
 }
 
-/** @param {'key'|'except'} field @param {string} text @returns {Refusal} */
+/** @param {'key'|'except'|'expect'} field @param {string} text @returns {Refusal} */
 function invalid(field, text) {
   return { ...refusal('INVALID_MESSAGE_FORMAT', text, 0), field };
 }

@@ -82,13 +82,13 @@ export class Publisher {
    * @param {Pick<import('../backend/broker.js').Broker, 'publish'>} parts.broker
    * @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
    * @param {{readonly isSettling: boolean}} parts.phase of the worker
-   * @param {(room: string) => boolean} parts.hasState
+   * @param {import('../backend/broker.js').HistoryOf} parts.historyOf
    * @param {Recorder|null} [parts.recorder] null: no endpoint of webhooks wants messages
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{error(fields: object, text: string): void}} parts.log
    */
-  constructor({ config, broker, hub, phase, hasState, recorder = null, counters, log }) {
-    this.rules = new MessageRules(config, hasState);
+  constructor({ config, broker, hub, phase, historyOf, recorder = null, counters, log }) {
+    this.rules = new MessageRules(config, historyOf);
     this.broker = broker;
     this.hub = hub;
     this.phase = phase;

@@ -141,6 +141,8 @@ export const ERRORS = Object.freeze({
     client: 'retry only if a duplicate is acceptable', status: 504 },
   IDEMPOTENCY_CONFLICT: { message: 'The idempotency key belongs to another message.',
     client: 'use a new key', status: 409 },
+  CONFLICT: { message: 'The room is not at the expected position, but at `position`.',
+    client: 'read the messages up to `position`, then decide', status: 409 },
   STATE_FULL: { message: 'The state of the room is full (the keys of FANFARE_STATE, FANFARE_STATE_MAX_BYTES).', client: 'remove keys, or send less',
     status: 409 },
   INTERNAL_ERROR: { message: 'The server failed.', client: 'report it', status: 500,
@@ -149,7 +151,7 @@ export const ERRORS = Object.freeze({
 
 /**
  * @typedef
- *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'CONNECTION_LIMIT'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'TOKEN_NOT_YET_VALID'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INTERNAL_ERROR'}
+ *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'CONNECTION_LIMIT'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'TOKEN_NOT_YET_VALID'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'CONFLICT'|'STATE_FULL'|'INTERNAL_ERROR'}
  *   ErrorCode
  */
 
@@ -185,6 +187,7 @@ export const API_ERRORS = Object.freeze({
   REQUEST_TIMEOUT: { status: 408, message: 'The request took too long.', client: 'retry' },
   IDEMPOTENCY_CONFLICT: { ...ERRORS.IDEMPOTENCY_CONFLICT,
     message: 'The idempotency key was used for another message.' },
+  CONFLICT: ERRORS.CONFLICT,
   STATE_FULL: ERRORS.STATE_FULL,
   BODY_TOO_LARGE: { status: 413, message: 'The body is too large.', client: 'send less' },
   PAYLOAD_TOO_LARGE: { status: 413, message: 'The payload is too large.', client: 'send less' },
@@ -205,7 +208,7 @@ export const API_ERRORS = Object.freeze({
 
 /**
  * @typedef
- *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_STATE'|'NO_PRESENCE'|'NO_TOKENS'|'NO_BUCKET'|'NO_UPLOAD'|'NO_CONNECTION'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
+ *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_STATE'|'NO_PRESENCE'|'NO_TOKENS'|'NO_BUCKET'|'NO_UPLOAD'|'NO_CONNECTION'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'CONFLICT'|'STATE_FULL'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
  *   ApiErrorCode
  */
 

@@ -15,6 +15,8 @@ import {
 import { isEpoch } from './position.js';
 import { isConnectionId } from './publication.js';
 
+/** @import { ExpectedPosition } from './position.js' */
+
 /** Limit of a user's `info`, as JSON text. */
 export const MAX_INFO_BYTES = 1024;
 /** The message around it is a level, too. */
@@ -40,6 +42,7 @@ const SINCE_TIME = 12;
 const LAST_SECONDS = 13;
 const IDEMPOTENCY_KEY = 14;
 const KEY = 15;
+const EXPECT = 16;
 const MAX_ID_LENGTH = 64;
 const MAX_KEY_LENGTH = 128;
 const MAX_USER_LENGTH = 128;
@@ -61,7 +64,8 @@ const LOWER_N = 0x6e;
  * @property {unknown} since @property {unknown} limit @property {unknown} after
  * @property {unknown} echo @property {unknown} last @property {unknown} lastSeconds
  * @property {unknown} before @property {unknown} sinceTime
- * @property {unknown} idempotencyKey @property {unknown} key @property {Buffer} source the message
+ * @property {unknown} idempotencyKey @property {unknown} key
+ * @property {unknown} expect null is kept: it is no position @property {Buffer} source the message
  * @property {number} payloadStart the field `payload`, JSON
  * @property {number} payloadEnd @property {number} textStart the field `text`, a JSON string
  * @property {number} textEnd @property {number} presenceStart the field `presence`, JSON
@@ -131,6 +135,7 @@ export function decode(message) {
       ? (readValue(message, f.starts[IDEMPOTENCY_KEY], f.ends[IDEMPOTENCY_KEY]) ?? undefined)
       : undefined,
     key: has(f, KEY) ? (readValue(message, f.starts[KEY], f.ends[KEY]) ?? undefined) : undefined,
+    expect: has(f, EXPECT) ? readValue(message, f.starts[EXPECT], f.ends[EXPECT]) : undefined,
     source: message,
     payloadStart: has(f, PAYLOAD) ? f.starts[PAYLOAD] : -1,
     payloadEnd: f.ends[PAYLOAD],
@@ -163,15 +168,10 @@ export function readSince(value) {
   const { epoch, offset, connectionId } =
     /** @type {{epoch?: unknown, offset?: unknown, connectionId?: unknown}} */ (value);
   const number = typeof offset === 'string' && OFFSET.test(offset) ? Number(offset) : offset;
-  const isPosition =
-    typeof epoch === 'string' &&
-    isEpoch(epoch) &&
-    Number.isSafeInteger(number) &&
-    /** @type {number} */ (number) >= 0;
-  if (!isPosition) return NO_POSITION;
+  if (typeof epoch !== 'string' || !isEpoch(epoch) || !isOffset(number)) return NO_POSITION;
   return {
     epoch,
-    offset: /** @type {number} */ (number),
+    offset: number,
     connectionId: isConnectionId(connectionId) ? connectionId : '',
   };
 }
@@ -183,6 +183,28 @@ export function readSince(value) {
 export function readBefore(value) {
   const position = readSince(value);
   return position === NO_POSITION ? undefined : position;
+}
+
+/**
+ * The position that a publisher expects. With the offset 0, the epoch may be left out.
+ * @param {unknown} value
+ * @returns {ExpectedPosition|null|undefined} null if the field is absent; undefined if it is
+ *   malformed
+ */
+export function readExpect(value) {
+  if (value === undefined) return null;
+  const { epoch, offset } = /** @type {{epoch?: unknown, offset?: unknown}} */ (value ?? {});
+  if (offset === 0 && epoch === undefined) return NOTHING_YET;
+  const isPosition = typeof epoch === 'string' && isEpoch(epoch) && isOffset(offset);
+  return isPosition ? { epoch, offset } : undefined;
+}
+
+/** @type {ExpectedPosition} */
+const NOTHING_YET = Object.freeze({ epoch: '', offset: 0 });
+
+/** @param {unknown} offset @returns {offset is number} */
+function isOffset(offset) {
+  return Number.isSafeInteger(offset) && /** @type {number} */ (offset) >= 0;
 }
 
 /**

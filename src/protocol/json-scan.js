@@ -33,7 +33,7 @@ const CLOSE_BRACE = 0x7d;
 /** The protocol's top-level fields, by their numbers. */
 export const FIELDS = /** @type {const} */ ([
   ...['type', 'id', 'room', 'payload', 'text', 'presence', 'since', 'limit', 'after', 'echo'],
-  ...['last', 'before', 'sinceTime', 'lastSeconds', 'idempotencyKey', 'key'],
+  ...['last', 'before', 'sinceTime', 'lastSeconds', 'idempotencyKey', 'key', 'expect'],
 ]);
 const PAYLOAD = 3;
 const NAMES = FIELDS.map((name) => Uint8Array.from(Buffer.from(name)));

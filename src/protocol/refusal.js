@@ -3,6 +3,7 @@
 import { CLOSES, REFUSALS } from './codes.js';
 
 /** @import { RefusalCode } from './codes.js' */
+/** @import { Position } from './position.js' */
 /** @typedef {{status: number, headers: Readonly<Record<string, string>>, body: string}} Answer */
 
 /**
@@ -11,6 +12,7 @@ import { CLOSES, REFUSALS } from './codes.js';
  * @property {number} retryAfterS whole seconds; 0: waiting does not help
  * @property {string} message for the client
  * @property {string} [field] the faulty one, in an HTTP answer
+ * @property {Position} [position] the room's, with CONFLICT
  */
 
 /**
@@ -46,13 +48,14 @@ export function errorOf({ code }) {
 }
 
 /** @param {Refusal} refused @returns {Answer} */
-export function toHttp({ code, retryAfterS, message, field }) {
+export function toHttp({ code, retryAfterS, message, field, position }) {
   const { status = 400, headers: usual } = REFUSALS[code];
   /** @type {Record<string, string>} */
   const headers = { ...usual, [ERROR_HEADER]: errorOf({ code }) };
   if (retryAfterS > 0) headers['Retry-After'] = String(retryAfterS);
   if (status === 401) headers['WWW-Authenticate'] = 'Bearer'; // RFC 9110 15.5.2
-  return { status, headers, body: JSON.stringify({ error: errorOf({ code }), message, field }) };
+  const body = JSON.stringify({ error: errorOf({ code }), message, field, position });
+  return { status, headers, body };
 }
 
 /**
@@ -60,10 +63,10 @@ export function toHttp({ code, retryAfterS, message, field }) {
  * @param {string|number|undefined} id of the command; undefined: it has none
  * @param {number} timestamp ms since 1970
  */
-export function toReply({ code, retryAfterS, message }, id, timestamp) {
+export function toReply({ code, retryAfterS, message, position }, id, timestamp) {
   const error = errorOf({ code });
   const retryAfter = retryAfterS || undefined;
-  return JSON.stringify({ type: 'error', error, message, retryAfter, id, timestamp });
+  return JSON.stringify({ type: 'error', error, message, position, retryAfter, id, timestamp });
 }
 
 const NUMBER = new Intl.NumberFormat('en');

@@ -122,7 +122,7 @@ export class WorkerDelivery {
     this.stateReader = new StateReader(scheduler);
     this.publisher = new Publisher({
       ...{ config, broker, hub, phase, counters, log },
-      hasState: (room) => this.stateOf(room) !== null,
+      historyOf,
       recorder: backend.reporter?.hasMessages ? backend.reporter : null,
     });
   }

@@ -182,6 +182,49 @@ for (const redis of [false, true]) {
       }
     });
 
+    test('a message is accepted at the position that it expects, else refused with the true one', async () => {
+      const { api } = await startBackend();
+      const room = 'h.expect';
+      const send = (/** @type {object} */ body, headers = {}) =>
+        api('/publish', { body: { room, payload: 1, ...body }, headers });
+      const first = await send({ expect: { offset: 0 } });
+      assert.deepEqual([first.status, first.body.offset], [200, 1]);
+      const conflict = await send({ expect: { offset: 0 } });
+      const { error, position } = conflict.body;
+      assert.deepEqual([conflict.status, error, position], [409, 'CONFLICT', first.body]);
+      const second = await send({ expect: position }, { 'Idempotency-Key': 'second' });
+      assert.equal(second.body.offset, 2);
+      const again = await send({ expect: position }, { 'Idempotency-Key': 'second' });
+      assert.deepEqual(again.body, second.body);
+    });
+
+    test('a batch: after a conflict, later messages to the room that expect a position are refused', async () => {
+      const { api } = await startBackend();
+      const [room, other] = ['h.batch-expect', 'h.batch-other'];
+      const { body: first } = await api('/publish', { body: { room, payload: 0 } });
+      const at = (/** @type {number} */ offset) => ({ epoch: first.epoch, offset });
+      const send = (/** @type {object[]} */ ...messages) =>
+        api('/publish/batch', {
+          body: { messages: messages.map((one) => ({ room, payload: 1, ...one })) },
+        });
+      const all = await send({ expect: at(1) }, { expect: at(2) }, {}, { expect: at(4) });
+      const offsets = all.body.results.map((/** @type {any} */ one) => one.offset);
+      assert.deepEqual([offsets, all.body.failed], [[2, 3, 4, 5], 0]);
+      // The second would fit, because the third is a message of somebody else.
+      const some = await send(
+        { expect: at(4) },
+        {},
+        { expect: at(6) },
+        { room: other, expect: { offset: 0 } },
+      );
+      const [one, two, three, four] = some.body.results;
+      assert.deepEqual([one.error, one.position], ['CONFLICT', at(5)]);
+      assert.deepEqual([two.offset, three.error, three.position], [6, 'CONFLICT', at(5)]);
+      assert.equal(four.offset, 1);
+      const none = await send({ expect: at(1) }, { expect: at(2) });
+      assert.deepEqual([none.status, none.body.error], [409, 'CONFLICT']);
+    });
+
     test('rooms, users and connections can be looked at and acted on', async (t) => {
       const { server, api } = await startBackend();
       const client = await connect(t, server.port);
@@ -321,6 +364,40 @@ test('keys never occur in logs, metrics or answers', async () => {
 
 /** @type {[name: string, path: string, request: import('../helpers/api.js').ApiRequest, status: number, error: string, field?: string][]} */
 const REFUSED = [
+  ...[
+    null,
+    [],
+    { offset: 1 },
+    { epoch: 'e'.repeat(16) },
+    { epoch: 'e'.repeat(16), offset: '1' },
+    { epoch: 'e'.repeat(16), offset: 1, room: 'a' },
+  ].map(
+    (expect) =>
+      /** @type {(typeof REFUSED)[number]} */ ([
+        `a position ${JSON.stringify(expect)}`,
+        '/publish',
+        { body: { room: 'h.1', payload: 1, expect } },
+        422,
+        'INVALID_FIELD',
+        'expect',
+      ]),
+  ),
+  [
+    'a position for several rooms',
+    '/publish',
+    { body: { rooms: ['h.1'], payload: 1, expect: { offset: 0 } } },
+    422,
+    'INVALID_FIELD',
+    'expect',
+  ],
+  [
+    'a position in a room without history',
+    '/publish/batch',
+    { body: { messages: [{ room: 'plain', payload: 1, expect: { offset: 0 } }] } },
+    422,
+    'INVALID_FIELD',
+    'messages[0].expect',
+  ],
   ['no JSON', '/publish', { body: '{"room":"a","payload":' }, 400, 'INVALID_JSON'],
   ['no body', '/publish', { method: 'POST' }, 400, 'INVALID_JSON'],
   ['a list', '/publish', { body: [] }, 400, 'INVALID_JSON'],
@@ -490,7 +567,7 @@ const MESSAGES = /** @type {[string, object, string][]} */ ([
   [
     '/publish',
     { body: { channel: 'a', payload: 1 } },
-    'Unknown field channel. The fields are room, rooms, payload, upload, key, except.',
+    'Unknown field channel. The fields are room, rooms, payload, upload, key, except, expect.',
   ],
   ['/publish', { body: '{"room":"a","room":"b","payload":1}' }, 'room: it occurs twice.'],
   ['/publish', { body: { payload: 1 } }, 'room: exactly one of room and rooms is required.'],

@@ -13,6 +13,7 @@ export function build({
   budgetBytes = 1e9,
   onWarning = (/** @type {string} */ _text) => {},
   admitBroadcast = /** @type {Parameters<typeof buildHub>[0]['admitBroadcast']} */ (undefined),
+  historyOf = /** @type {Parameters<typeof buildHub>[0]['historyOf']} */ (undefined),
 } = {}) {
   const config = configOf(env);
   const clock = { now: 0 };
@@ -48,6 +49,7 @@ export function build({
     budgetBytes,
     clock: () => clock.now,
     admitBroadcast,
+    historyOf,
     log: { debug() {}, warn: (_fields, text) => onWarning(text), error() {} },
   });
   if (!manual) confirmAtOnce(hub);

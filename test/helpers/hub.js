@@ -130,7 +130,7 @@ export function buildHub({
   const phase = new Phase();
   const publisher = new Publisher({
     ...{ config, broker, hub, phase, counters, log },
-    hasState: (room) => scheduler.hasState(room),
+    historyOf,
   });
   const operations = createOperations({
     ...{ config, hub, publisher, admitMessage, takeFreeRead, charge, counters, log },

@@ -71,6 +71,7 @@ const COMMANDS = [
   { type: 'join', room: 'p1', presence: { user: 'u', info: {} } },
   { type: 'leave', room: 'h1' },
   { type: 'message', room: 'h1', payload: 1, idempotencyKey: 'a', echo: false, transient: true },
+  { type: 'message', room: 'h1', payload: 1, expect: POSITION },
   { type: 'message', room: 's1', key: 'k', text: '1' },
   { type: 'history', room: 'h1', limit: 5, since: POSITION },
   { type: 'history', room: 'h1', limit: 5, before: POSITION },
@@ -110,6 +111,7 @@ const PUSHER_EVENTS = [
 const REQUESTS = [
   ['publish', { room: 'h1', payload: 1, idempotencyKey: 'a', from: 'x', except: 'x' }],
   ['publish', { room: 's1', payload: 1, key: 'k' }],
+  ['publish', { room: 'h1', payload: 1, expect: POSITION }],
   ['publish/batch', { messages: [{ room: 'h1', payload: 1 }] }],
   ['broadcast', { payload: 1 }],
   ['join', { user: 'u', rooms: ['h1'] }],

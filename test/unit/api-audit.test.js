@@ -61,7 +61,7 @@ async function startApis(t, trustProxy = 'loopback', disconnect = async () => 0)
   );
   const services = /** @type {any} */ ({
     config,
-    publisher: { publish: async () => {}, rules: new MessageRules(config, () => false) },
+    publisher: { publish: async () => {}, rules: new MessageRules(config, () => null) },
     broker: { countConnections: async () => 0 },
     fleet: {
       disconnect,

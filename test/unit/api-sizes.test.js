@@ -35,7 +35,7 @@ async function send(route, { bytes, hasBucket = false, isOfApp = false }) {
           maxMessageBytes: MAX_MESSAGE_BYTES,
           stateMaxValueBytes: 16,
         },
-        () => false,
+        () => null,
       ),
       publish: async () => {
         if (went === 'nowhere') went = 'inline';

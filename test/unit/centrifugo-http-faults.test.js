@@ -37,7 +37,7 @@ async function startApi(t, { publish = async () => {}, env = {}, fleet = {} } = 
   const api = new CentrifugoApi(
     /** @type {any} */ ({
       config,
-      publisher: { publish, rules: new MessageRules(config, () => false) },
+      publisher: { publish, rules: new MessageRules(config, () => null) },
       fleet,
       tracker: NO_PRESENCE,
       historyOf: () => null,

@@ -201,6 +201,19 @@ test('a queue keeps the order, sends no message twice, and refuses more than its
   assert.equal((await Promise.all(waiting)).length, 3);
 });
 
+test('a refused message has the position of its room, and is not sent again', async (t) => {
+  const client = setUp(t, { offline: 'queue' });
+  const room = await client.joined();
+  const epoch = 'e'.repeat(16);
+  const published = room.publish('x', { expect: { epoch, offset: 4 } });
+  const { id, expect } = client.socket.last('message');
+  assert.deepEqual(expect, { epoch, offset: 4 });
+  const position = { epoch, offset: 6 };
+  client.socket.push({ type: 'error', error: 'CONFLICT', message: 'm', position, id });
+  await assert.rejects(published, { code: 'CONFLICT', position, retryable: false });
+  assert.equal(client.socket.all('message').length, 1);
+});
+
 test('a queue has keys of its own where there is no crypto, as in React Native', async (t) => {
   const { crypto } = globalThis;
   t.after(() => Object.defineProperty(globalThis, 'crypto', { value: crypto, configurable: true }));

@@ -50,6 +50,46 @@ test('a message with an idempotency key is published with its fingerprint, and a
   assert.equal(published.length, 4);
 });
 
+test('a message names the position that it expects, and a conflict is answered with the true one', async () => {
+  const historyOf = () => ({ size: 10, ttlMs: 60_000 });
+  const { connect, published } = build({ historyOf });
+  const one = connect();
+  const position = { epoch: 'e'.repeat(16), offset: 7 };
+  const message = { type: 'message', room: 'r', payload: 1, id: 1 };
+  for (const expect of [position, { offset: 0 }, { epoch: position.epoch, offset: 0 }, undefined])
+    one.say({ ...message, expect });
+  one.say({ ...message, expect: position, idempotencyKey: 'k' });
+  assert.deepEqual(
+    published.map(({ options }) => options?.expect),
+    [position, { epoch: '', offset: 0 }, { ...position, offset: 0 }, undefined, position],
+  );
+  const at = { epoch: position.epoch, offset: 9 };
+  published[0].reject(Object.assign(new Error('conflict'), { code: 'CONFLICT', position: at }));
+  await turn();
+  const [{ error, position: named, retryAfter }] = one.transport.messages();
+  assert.deepEqual([error, named, retryAfter], ['CONFLICT', at, undefined]);
+});
+
+test('what is no position is never taken for an absent one, nor in a room without history', async () => {
+  const { connect, published } = build();
+  const { transport, say } = connect();
+  const epoch = 'e'.repeat(16);
+  const wrong = [null, 7, 'x', [], {}, { offset: 1 }, { epoch }, { epoch: 'x', offset: 1 }];
+  const more = [-1, 1.5, '1', 2 ** 53].map((offset) => ({ epoch, offset }));
+  for (const expect of [...wrong, ...more])
+    say({ type: 'message', room: 'r', payload: 1, id: 1, expect });
+  const isMalformed = (/** @type {any} */ { error, message }) =>
+    error === 'INVALID_MESSAGE_FORMAT' && message.startsWith('expect is a position');
+  const answers = transport.messages();
+  assert.equal(answers.length, wrong.length + more.length);
+  assert.ok(answers.every(isMalformed));
+  say({ type: 'message', room: 'r', payload: 1, id: 1, expect: { epoch, offset: 1 } });
+  const { error, message } = transport.messages().at(-1);
+  assert.equal(error, 'INVALID_MESSAGE_FORMAT');
+  assert.match(message, /history or state/);
+  assert.equal(published.length, 0);
+});
+
 test('a join is answered when the broker has confirmed, and a message behind it waits for the answer', async () => {
   const { connect, subscribing, published } = build({ manual: true });
   const { transport, say } = connect();
@@ -240,6 +280,7 @@ test('commands that a limit or a field refuses never close the connection', () =
     { type: 'message', room: 'a' },
     { type: 'message', room: 'a', payload: 1, echo: 'no' },
     { type: 'message', room: 'a', payload: 1, idempotencyKey: 'k'.repeat(129) },
+    { type: 'message', room: 'a', payload: 1, expect: null },
     { type: 'join', room: 'a', last: 10_001 },
     { type: 'join', room: 'a', lastSeconds: -1 },
     { type: 'presence', room: 'a', limit: 1_000_000 },

@@ -24,7 +24,7 @@ function apiParts() {
   return {
     config,
     broker: { countConnections: never },
-    publisher: { publish: never, rules: new MessageRules(config, () => false) },
+    publisher: { publish: never, rules: new MessageRules(config, () => null) },
     historyOf: () => null,
     stateOf: () => null,
     stateReader: { read: async () => null },

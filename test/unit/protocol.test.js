@@ -305,7 +305,7 @@ test('payloads and unknown fields may have any keys, what the server parses may 
   for (const field of ['payload', 'pay\\u006coad', 'data'])
     for (const value of values)
       assert.notEqual(decode(`{"type":"x","${field}":${value}}`), null, field + value);
-  for (const field of ['since', 'before', 'presence', 'room', 'key', 'idempotencyKey', 'echo'])
+  for (const field of ['since', 'before', 'presence', 'room', 'key', 'idempotencyKey', 'expect'])
     for (const value of values)
       assert.equal(decode(`{"type":"x","${field}":${value}}`), null, field + value);
   for (const key of forbidden) assert.equal(decode(`{"type":"x","${key}":1}`), null, key);

@@ -41,7 +41,7 @@ async function startApi(t, { publish = async () => {}, env = {}, fleet = {} } = 
   const api = new PusherApi(
     /** @type {any} */ ({
       config,
-      publisher: { publish, rules: new MessageRules(config, () => false) },
+      publisher: { publish, rules: new MessageRules(config, () => null) },
       fleet,
       tracker: NO_PRESENCE,
       historyOf: () => null,

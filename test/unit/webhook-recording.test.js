@@ -212,7 +212,7 @@ test('a message is reported when the broker has accepted it, in the rooms that a
   /** @type {string[]} */
   const answered = [];
   const publisher = new Publisher({
-    ...{ config: configOf(), hasState: () => false, log: { error() {} } },
+    ...{ config: configOf(), historyOf: () => null, log: { error() {} } },
     broker: {
       publish: async (room) => {
         if (room === 'chat.away') throw new Error('away');

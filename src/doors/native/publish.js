@@ -1,10 +1,12 @@
 // publish.js: the command message.
 
-import { isIdempotencyKey } from '../../protocol/decode.js';
+import { isIdempotencyKey, readExpect } from '../../protocol/decode.js';
 import { encodeAck } from '../../protocol/encode.js';
 
 const NO_PAYLOAD = 'A message has either a payload or a text, which is a string.';
 const BAD_ECHO = 'echo is true or false.';
+const BAD_EXPECT =
+  'expect is a position, {epoch, offset}; for a room without messages {offset: 0}.';
 const BAD_IDEMPOTENCY_KEY = 'idempotencyKey is a string of 1 to 128 characters.';
 
 /** @import { Connection } from '../../hub/connection.js' */
@@ -31,6 +33,8 @@ export class MessageCommand {
       return this.replies.invalid(connection, id, BAD_ECHO);
     if (key !== undefined && !isIdempotencyKey(key))
       return this.replies.invalid(connection, id, BAD_IDEMPOTENCY_KEY);
+    const expect = readExpect(command.expect);
+    if (expect === undefined) return this.replies.invalid(connection, id, BAD_EXPECT);
     const { session } = connection;
     const name =
       command.room === undefined ? onlyRoom(connection) : session.validRoomOf(command.room);
@@ -45,6 +49,7 @@ export class MessageCommand {
       idempotencyKey: key,
       owner: key === undefined ? '' : session.keyOwner,
       app: session.app,
+      expect: expect ?? undefined,
       mayPublish: name !== null && session.mayPublish(name),
     });
   }

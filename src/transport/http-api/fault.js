@@ -5,20 +5,23 @@ import { API_ERRORS } from '../../protocol/codes.js';
 import { toHttp } from '../../protocol/refusal.js';
 
 /** @import { ApiErrorCode } from '../../protocol/codes.js' */
+/** @import { Position } from '../../protocol/position.js' */
 /** @import { Refusal } from '../../protocol/refusal.js' */
 
 /** A handler throws it to refuse a request. @implements {Refusal} */
 export class ApiFault extends Error {
   /**
    * @param {ApiErrorCode} code
-   * @param {{field?: string, message?: string, retryAfterS?: number}} [details] `field`: the faulty
-   *   field of the body, parameter of the query or header; `message`: in place of that of the code
+   * @param {{field?: string, message?: string, retryAfterS?: number, position?: Position}} [details]
+   *   `field`: the faulty field of the body, parameter of the query or header; `message`: in place
+   *   of that of the code; `position`: with CONFLICT
    */
-  constructor(code, { field, message, retryAfterS } = {}) {
+  constructor(code, { field, message, retryAfterS, position } = {}) {
     super(message ?? API_ERRORS[code].message);
     this.name = 'ApiFault';
     this.code = code;
     this.field = field;
+    this.position = position;
     this.retryAfterS = retryAfterS ?? API_ERRORS[code].retryAfterS ?? 0;
   }
 }
@@ -84,6 +87,7 @@ const KNOWN_CODES = new Set([
   'UNAVAILABLE',
   'OUTCOME_UNKNOWN',
   'IDEMPOTENCY_CONFLICT',
+  'CONFLICT',
   'STATE_FULL',
   'NO_UPLOAD',
   'PAYLOAD_TOO_LARGE',
@@ -98,10 +102,13 @@ const KNOWN_CODES = new Set([
  */
 export function faultOf(error, log) {
   if (error instanceof ApiFault) return error;
-  const { code = '', explanation: message } = /** @type {{code?: string, explanation?: string}} */ (
-    error
-  );
-  if (KNOWN_CODES.has(code)) return new ApiFault(/** @type {ApiErrorCode} */ (code), { message });
+  const {
+    code = '',
+    explanation: message,
+    position,
+  } = /** @type {{code?: string, explanation?: string, position?: Position}} */ (error);
+  if (KNOWN_CODES.has(code))
+    return new ApiFault(/** @type {ApiErrorCode} */ (code), { message, position });
   // A door's client publishes to a room with state.
   if (code === 'INVALID_MESSAGE_FORMAT') return invalidKey(/** @type {Error} */ (error).message);
   log.error({ err: error }, 'HTTP API: a request failed');

@@ -7,12 +7,14 @@
 
 import { isUtf8 } from 'node:buffer';
 import { ERRORS } from '../../protocol/codes.js';
-import { isRoom, isUser } from '../../protocol/decode.js';
+import { isRoom, isUser, readExpect } from '../../protocol/decode.js';
 import { jsonFault, unexpected } from '../../protocol/decode-fault.js';
 import { fail, scanMembers, skipPayload, skipSpace, skipValue } from '../../protocol/json-scan.js';
 import { isConnectionId, isStateKey } from '../../protocol/publication.js';
 import { ApiFault, badValue, ruleText, unknownText } from './fault.js';
 import { isMediaType } from './raw-body.js';
+
+/** @import { ExpectedPosition } from '../../protocol/position.js' */
 
 const MAX_LISTED = 1000;
 /** The most entries of an answer. */
@@ -21,6 +23,7 @@ const NUMBER = /^\d{1,16}$/;
 const MAX_FIELD_NAME = 64;
 /** Tokens have the same bound. */
 const MAX_TOKEN_ID_LENGTH = 256;
+const MAX_POSITION_BYTES = 256;
 /** The last second of the year 9999. */
 const MAX_SECONDS = 253_402_300_799;
 const SHA256 = /^[0-9a-f]{64}$/;
@@ -58,6 +61,7 @@ export const A_ROOM =
 export const A_CONNECTION = 'the connectionId of a welcome';
 export const OBJECTS = 'a list of 1 to 1,000 objects';
 export const A_KEY = '1 to 128 visible ASCII characters';
+export const A_POSITION = '{epoch, offset}; for a room without messages {offset: 0}';
 export const A_STATE_KEY = '1 to 200 characters without control characters';
 
 /** A value that its route parses. @type {Reader} */
@@ -70,6 +74,8 @@ export const user = textReader(A_USER, isUser);
 export const users = listReader(`a list of 1 to 1,000 different users; ${A_USER}`, isUser);
 export const connectionId = textReader(A_CONNECTION, isConnectionId);
 export const idempotencyKey = textReader(A_KEY, isIdempotencyKey);
+/** A position that a message is meant for. @type {Reader} */
+export const expected = { rule: A_POSITION, read: positionAt };
 /** The key of a message in a room with state. */
 export const stateKey = textReader(A_STATE_KEY, isStateKey);
 /** The `jti` of a token. */
@@ -291,6 +297,19 @@ export function textAt(body, start, end) {
 function numberAt(body, start, end) {
   const isNumber = body[start] === MINUS || (body[start] >= ZERO && body[start] <= NINE);
   return isNumber ? JSON.parse(body.toString('utf8', start, end)) : undefined;
+}
+
+/**
+ * Reads a position without other fields.
+ * @param {Buffer} body @param {number} start @param {number} end
+ * @returns {ExpectedPosition|undefined}
+ */
+function positionAt(body, start, end) {
+  if (body[start] !== OPEN_BRACE || end - start > MAX_POSITION_BYTES) return undefined;
+  const value = JSON.parse(body.toString('utf8', start, end));
+  const names = Object.keys(value);
+  if (names.some((name) => name !== 'epoch' && name !== 'offset')) return undefined;
+  return readExpect(value) ?? undefined;
 }
 
 /**

@@ -13,6 +13,7 @@ import {
   A_KEY,
   A_ROOM,
   connectionId,
+  expected,
   idempotencyKey,
   invalid,
   isIdempotencyKey,
@@ -37,10 +38,9 @@ const DEFAULT_TYPE = 'application/octet-stream';
 /** @import { Fields, Slice } from './fields.js' */
 /** @import { Outcome } from './publishing.js' */
 
-const MESSAGE = { room, rooms, payload, upload, key: stateKey, except: connectionId };
-const BATCH = {
-  messages: { items: { room, payload, key: stateKey, except: connectionId, idempotencyKey } },
-};
+const OPTIONS = { key: stateKey, except: connectionId, expect: expected };
+const MESSAGE = { room, rooms, payload, upload, ...OPTIONS };
+const BATCH = { messages: { items: { room, payload, ...OPTIONS, idempotencyKey } } };
 const BROADCAST = { payload };
 
 export class PublishRoutes {
@@ -63,6 +63,8 @@ export class PublishRoutes {
     const key = idempotencyHeader(call);
     requireOne(fields, 'room', 'rooms');
     requireOne(fields, 'payload', 'upload');
+    if (fields.rooms !== undefined && fields.expect !== undefined)
+      throw invalid('expect', 'only with room, because each room has its own position');
     /** @type {string[]} */
     const names = fields.rooms ?? [fields.room];
     call.key.requireRooms(names);
@@ -175,9 +177,9 @@ export class PublishRoutes {
    * @param {string} path of the fields
    */
   #checkMessage({ key: { app, names } }, name, fields, path) {
-    const { key, payload: slice = NOTHING, except = '', upload: object } = fields;
+    const { key, payload: slice = NOTHING, except = '', upload: object, expect } = fields;
     const room = names.roomOf(name);
-    const message = { ...slice, app, key, except };
+    const message = { ...slice, app, key, except, expect };
     const refused = this.rules.refusalOf(room, message, this.maxBytes);
     if (refused !== null) throw messageFault(refused, path);
     if (object !== undefined && this.rules.hasState(room))
@@ -231,14 +233,14 @@ function sizeOf({ start, end }) {
 }
 
 /**
- * @param {Call} call @param {Fields} fields `payload`, and perhaps `except` or `key`
+ * @param {Call} call @param {Fields} fields `payload`, and perhaps `except`, `key` or `expect`
  * @param {Claim|null} claim in place of the payload @param {string|undefined} idempotencyKey
  */
 function encode({ key: holder, body }, fields, claim, idempotencyKey) {
-  const { payload: slice = NOTHING, except = '', key } = fields;
+  const { payload: slice = NOTHING, except = '', key, expect } = fields;
   const message = {
     ...{ ...slice, source: body, sender: SENDER, except, key, claim },
-    ...{ idempotencyKey, owner: holder.names.owner, app: null },
+    ...{ idempotencyKey, owner: holder.names.owner, app: null, expect },
   };
   const publication = encodeMessage(message);
   return { publication, options: optionsOf(message, publication) };
@@ -276,10 +278,11 @@ function resultsOf(names, outcomes) {
   const isSame = (/** @type {Outcome} */ one) =>
     'fault' in one && 'fault' in first && one.fault.code === first.fault.code;
   if ('fault' in first && outcomes.every(isSame)) throw first.fault;
-  const results = outcomes.map((outcome, index) =>
-    'fault' in outcome
-      ? { room: names[index], error: outcome.fault.code, message: outcome.fault.message }
-      : { room: names[index], ...outcome.position },
-  );
+  const results = outcomes.map((outcome, index) => {
+    const room = names[index];
+    if (!('fault' in outcome)) return { room, ...outcome.position };
+    const { code: error, message, position } = outcome.fault;
+    return { room, error, message, position };
+  });
   return { results, failed: outcomes.filter((outcome) => 'fault' in outcome).length };
 }

@@ -44,20 +44,32 @@ export class Publishing {
   }
 
   /**
-   * Publishes in order. If the broker fails, the messages that follow are not tried.
+   * Publishes in order. If the broker fails, the messages that follow are not tried. A message that
+   * depends on the room's position waits for the earlier ones to its room: if one of them was
+   * refused with CONFLICT, another publisher's message might have brought the room there.
    * @param {readonly Message[]} messages
    * @param {{id: string}|null} [app] whose events these are; null: they are in native rooms
    * @returns {Promise<Outcome[]>} in the order of `messages`
    */
   async publishAll(messages, app = null) {
     const outcomes = [];
+    /** @type {Map<string, ApiFault>} */
+    const conflicts = new Map();
     for (let from = 0; from < messages.length; ) {
       let to = from;
       let bytes = 0;
-      do bytes += messages[to++].publication.length;
-      while (to < messages.length && bytes + messages[to].publication.length <= MAX_WAITING_BYTES);
+      const rooms = new Set();
+      do {
+        const { room, publication } = messages[to++];
+        bytes += publication.length;
+        rooms.add(room);
+      } while (
+        to < messages.length &&
+        bytes + messages[to].publication.length <= MAX_WAITING_BYTES &&
+        !(messages[to].options?.expect !== undefined && rooms.has(messages[to].room))
+      );
       const next = await Promise.all(
-        messages.slice(from, to).map((message) => this.#publishOne(message)),
+        messages.slice(from, to).map((message) => this.#publishOne(message, conflicts)),
       );
       outcomes.push(...next);
       from = to;
@@ -69,13 +81,20 @@ export class Publishing {
     return outcomes;
   }
 
-  /** @param {Message} message @returns {Promise<Outcome>} */
-  async #publishOne({ room, publication, options }) {
+  /**
+   * @param {Message} message @param {Map<string, ApiFault>} conflicts of earlier messages, by room
+   * @returns {Promise<Outcome>}
+   */
+  async #publishOne({ room, publication, options }, conflicts) {
     this.counters.api.messages++;
+    const earlier = options?.expect === undefined ? undefined : conflicts.get(room);
+    if (earlier !== undefined) return { fault: earlier };
     try {
       return { position: await this.publisher.publish(room, publication, options) };
     } catch (error) {
-      return { fault: faultOf(error, this.log) };
+      const fault = faultOf(error, this.log);
+      if (fault.code === 'CONFLICT') conflicts.set(room, fault);
+      return { fault };
     }
   }
 }
