@@ -19,8 +19,10 @@ export class Worker {
    * @param {{settings: RedisSettings}} redis
    * @param {Partial<import('../../src/config/settings.js').Config>} config
    * @param {typeof RedisBroker} [Broker] of another version
+   * @param {RoomRules<import('../../src/config/room-patterns.js').HistoryRule>} [rules] with the
+   *   methods that it calls
    */
-  constructor(redis, config, Broker = RedisBroker) {
+  constructor(redis, config, Broker = RedisBroker, rules = new RoomRules(config.history ?? [])) {
     this.counters = createCounters();
     /** @type {string[]} */
     this.texts = [];
@@ -32,7 +34,6 @@ export class Worker {
     this.lost = [];
     /** Of rooms with history. @type {import('../../src/backend/broker.js').Position[]} */
     this.positions = [];
-    const rules = new RoomRules(config.history ?? []);
     this.broker = new Broker({
       config: {
         redis: redis.settings,
