@@ -47,6 +47,7 @@ export const FOLDERS = Object.freeze({
     client: 'the client library',
     'client/shared': 'one connection for all tabs of a browser',
     'client/sse': 'a client that only listens',
+    sdk: 'the library for backends, fanfare-server',
     console: "the operator's console",
     'console/page': 'its page, for browsers',
     doctor: 'checks the machine and the settings',
@@ -426,6 +427,8 @@ export const IMPORTS = Object.freeze({
     packages: [],
     node: [],
   },
+  // It runs on edge runtimes, too, so it uses globals of the web only.
+  sdk: { may: [], packages: [], node: [] },
   // Actions go to a worker by the messages of the primary, not by imports.
   console: {
     may: [

@@ -50,24 +50,28 @@ function run(cwd, command, ...args) {
 /** @param {string} algorithm @param {string} path */
 const digest = (algorithm, path) => createHash(algorithm).update(readFileSync(path)).digest('hex');
 
+/** Packages of their own, with the version of the server. */
+const LIBRARIES = ['src/client', 'src/sdk'];
+
 /**
- * Exports the commit to a folder and packs the server and the client there.
- * @param {string} folder
+ * Exports the commit to a folder and packs the server and the libraries there.
+ * @param {string} work
  * @param {string} commit
  * @returns {{source: string, tarballs: string[]}} the server's first
  */
-function packIn(folder, commit) {
+function packIn(work, commit) {
   // npm takes the name of the SBOM from the folder.
-  const source = join(folder, 'fanfare');
+  const source = join(work, 'fanfare');
   mkdirSync(source, { recursive: true });
-  run(root, 'git', 'archive', '--format=tar', `--output=${folder}/source.tar`, commit);
+  run(root, 'git', 'archive', '--format=tar', `--output=${work}/source.tar`, commit);
   run(source, 'tar', '-xf', '../source.tar');
   symlinkSync(join(root, 'node_modules'), join(source, 'node_modules'));
-  const options = ['--silent', '--ignore-scripts=false', `--pack-destination=${folder}`];
-  const tarballs = [source, join(source, 'src/client')].map((path) => {
+  const options = ['--silent', '--ignore-scripts=false', `--pack-destination=${work}`];
+  const tarballs = ['', ...LIBRARIES].map((folder) => {
+    const path = join(source, folder);
     const { name, version } = manifestOf(path);
     run(path, 'npm', 'pack', ...options);
-    return join(folder, `${name}-${version}.tgz`);
+    return join(work, `${name}-${version}.tgz`);
   });
   return { source, tarballs };
 }

@@ -2,11 +2,21 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { test } from 'node:test';
+import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
+import { publint } from 'publint';
 import { WebSocket } from 'ws';
-import { install, manifest, pack, root, run, startInstalled } from '../helpers/packed.js';
+import {
+  install,
+  installAlone,
+  manifest,
+  PACKAGES,
+  root,
+  run,
+  startInstalled,
+} from '../helpers/packed.js';
 
 const TIMEOUT_MS = 120_000;
 
@@ -163,19 +173,46 @@ export const all = [NodeFanfare, SharedFanfare, Listener];
 export const retryable = (error: FanfareError): boolean => error.retryable;
 `;
 
-test('fanfare-client has the version, license and Node of the package', () => {
-  const client = JSON.parse(readFileSync(join(root, 'src/client/package.json'), 'utf8'));
-  const { version, license, engines, peerDependencies, dependencies } = client;
-  assert.deepEqual([version, license], [manifest.version, manifest.license]);
-  assert.deepEqual(engines, manifest.engines);
-  assert.equal(dependencies, undefined);
-  assert.equal(peerDependencies.ws.split('.')[0], manifest.dependencies.ws.split('.')[0]);
-});
+const SERVER_CONSUMER = `
+import { createServer, type Claims, type Code, FanfareApiError, type FanfareServer, sign, verifyWebhook } from 'fanfare-server';
+
+type Chat = { text: string };
+const server = createServer<{ 'chat.*': Chat; news: string }>({ url: 'http://localhost', apiKey: process.env.API_KEY });
+export const published = () => server.publish('chat.42', { text: 'hi' });
+// @ts-expect-error: a message of a chat has a text
+export const wrong = () => server.publish('chat.42', { words: 'hi' });
+// @ts-expect-error: no pattern matches
+export const unknown = () => server.publish('caht.42', { text: 'hi' });
+export const texts = async () => (await server.history('chat.42')).messages.map(({ payload }) => payload.text);
+export const anything: FanfareServer = createServer({ url: 'http://localhost', apiKey: '' });
+export const all = () => anything.publish('any', { words: 'hi' }, { signal: AbortSignal.timeout(1) });
+export const token = (claims: Claims) => sign(claims, process.env.JWT_SECRET, { expiresInS: 60 });
+export const user = async (request: Request) => {
+  const event = await verifyWebhook(request, 'whsec_');
+  return event.type === 'member.joined' ? event.data.user : undefined;
+};
+export const code = (error: FanfareApiError): Code => error.code;
+// @ts-expect-error: there is no such code
+export const isMistyped = ({ code }: FanfareApiError) => code === 'UNAVAILBLE';
+`;
+
+const LIBRARIES = /** @type {const} */ (['fanfare-client', 'fanfare-server']);
+
+for (const name of LIBRARIES)
+  test(`${name} has the version, license and Node of the package`, () => {
+    const text = readFileSync(join(root, PACKAGES[name], 'package.json'), 'utf8');
+    const { version, license, engines, peerDependencies = {}, dependencies } = JSON.parse(text);
+    assert.deepEqual([version, license], [manifest.version, manifest.license]);
+    assert.deepEqual(engines, manifest.engines);
+    assert.equal(dependencies, undefined);
+    for (const [peer, range] of Object.entries(peerDependencies))
+      assert.equal(range.split('.')[0], manifest.dependencies[peer].split('.')[0]);
+  });
 
 test('the package installs elsewhere, starts, carries a message and type-checks', {
   timeout: 3 * TIMEOUT_MS,
 }, async (t) => {
-  const { home, files } = install(t);
+  const { home, files, tarball } = install(t);
 
   await t.test('it has the source, types and operations files, and no tests', () => {
     for (const path of ['LICENSE', 'README.md', 'src/main.js', 'types/config/config.d.ts']) {
@@ -261,20 +298,13 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
 
   await t.test('fanfare-client, installed alone, connects to it and type-checks', async (t) => {
     const server = await startInstalled(t, home);
-    const client = pack(t, 'fanfare-client');
+    const client = installAlone(t, 'fanfare-client');
     assert.deepEqual(
       client.files.filter((path) => /server|hub|worker|\.test\./.test(path)),
       [],
     );
     for (const path of ['LICENSE', 'README.md', 'index.js', 'sse/index.js', 'dist/fanfare.min.js'])
       assert.ok(client.files.includes(path), path);
-    writeFileSync(join(client.home, 'package.json'), '{"private":true,"type":"module"}\n');
-    const added = run(client.home, 'npm', 'install', '--offline', '--no-audit', client.tarball);
-    assert.equal(added.status, 0, added.stderr);
-    assert.deepEqual(
-      readdirSync(join(client.home, 'node_modules')).filter((name) => !name.startsWith('.')),
-      ['fanfare-client'],
-    );
     // A global WebSocket came with Node 22; `ws` stands for it here.
     symlinkSync(join(root, 'node_modules/ws'), join(client.home, 'node_modules/ws'));
     for (const [from, options] of [
@@ -303,12 +333,65 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
       assert.equal(stdout, 'hello\n', stderr);
     }
     typeCheck(client.home, CLIENT_CONSUMER, 'typescript-7');
+    await assertSound(client.tarball);
   });
+
+  await t.test('fanfare-server, installed alone, publishes to it and type-checks', async (t) => {
+    const API_KEYS = `test ${'k'.repeat(32)} all`;
+    const server = await startInstalled(t, home, { env: { API_KEYS } });
+    const library = installAlone(t, 'fanfare-server');
+    const paths = library.files.filter((path) => /^(?!types\/).*\//.test(path));
+    assert.deepEqual(paths, [], 'no folder but its types');
+    for (const path of ['LICENSE', 'README.md', 'index.js', 'types/sdk/index.d.ts'])
+      assert.ok(library.files.includes(path), path);
+    const member = await open(t, server.port);
+    await joined(member);
+    for (const [folder, from] of [
+      [library.home, 'fanfare-server'],
+      [home, 'fanfare/server'],
+    ]) {
+      const script = `
+        import { createServer } from '${from}';
+        const options = { url: 'http://127.0.0.1:${server.port}', apiKey: '${'k'.repeat(32)}' };
+        await createServer(options).publish('lobby', '${from}');`;
+      const got = received(member, 'message');
+      const { stderr } = run(folder, process.execPath, '--input-type=module', '-e', script);
+      assert.equal((await got).payload, from, stderr);
+    }
+    typeCheck(library.home, SERVER_CONSUMER, 'typescript-7');
+    typeCheck(home, SERVER_CONSUMER.replaceAll('fanfare-server', 'fanfare/server'), 'typescript');
+    await assertSound(library.tarball);
+  });
+
+  await t.test('publint and "are the types wrong" find nothing', () => assertSound(tarball));
 
   await t.test('a TypeScript file that imports it type-checks', () =>
     typeCheck(home, CONSUMER, 'typescript'),
   );
 });
+
+/**
+ * Do the files and types of a package fit its exports? All packages are for `import` only, which
+ * TypeScript knows as node16 and bundler.
+ * @param {string} tarball its path
+ */
+async function assertSound(tarball) {
+  const bytes = readFileSync(tarball);
+  const { messages } = await publint({ pack: { tarball: Uint8Array.from(bytes).buffer } });
+  // Bundlers read `sideEffects` of the libraries in the server's package.
+  const isNested = (/** @type {any} */ { args }) => /^\.\/src\//.test(args?.filePath);
+  assert.deepEqual(
+    messages.filter((message) => !isNested(message)),
+    [],
+  );
+  const analysis = await checkPackage(createPackageFromTarballData(Uint8Array.from(bytes)));
+  assert.ok('problems' in analysis, 'it has types');
+  const problems = /** @type {{kind: string, resolutionKind?: string}[]} */ (analysis.problems);
+  assert.deepEqual(
+    problems.filter(({ resolutionKind }) => !/^node(10|16-cjs)$/.test(resolutionKind ?? '')),
+    [],
+  );
+}
 
 /** @param {string} home @param {string} text @param {'typescript'|'typescript-7'} compiler */
 function typeCheck(home, text, compiler) {

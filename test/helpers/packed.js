@@ -6,7 +6,15 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -15,6 +23,14 @@ import { temporaryFolder } from './temporary-folder.js';
 export const root = fileURLToPath(new URL('../../', import.meta.url));
 export const manifest = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
 const TIMEOUT_MS = 120_000;
+/** The folder of each package. */
+export const PACKAGES = Object.freeze({
+  fanfare: '',
+  'fanfare-client': 'src/client',
+  'fanfare-server': 'src/sdk',
+});
+
+/** @typedef {keyof typeof PACKAGES} PackageName */
 
 /** @param {string} cwd @param {string} command @param {string[]} args */
 export function run(cwd, command, ...args) {
@@ -28,9 +44,9 @@ export function run(cwd, command, ...args) {
 }
 
 /**
- * Packs a copy of this checkout, or the client in it.
+ * Packs a copy of this checkout, or a library in it.
  * @param {import('node:test').TestContext} t
- * @param {'fanfare'|'fanfare-client'} [name]
+ * @param {PackageName} [name]
  * @returns {{tarball: string, files: string[], home: string}} its path, the paths in it, and an
  *   empty folder
  */
@@ -43,9 +59,8 @@ export function pack(t, name = 'fanfare') {
   cpSync(root, copy, { recursive: true, filter: (path) => !ignored.includes(basename(path)) });
   symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
   const options = ['--silent', '--ignore-scripts=false', `--pack-destination=${folder}`];
-  const cwd = name === 'fanfare' ? copy : join(copy, 'src/client');
-  const packed = run(cwd, 'npm', 'pack', ...options);
-  assert.equal(packed.status, 0, packed.stderr);
+  const packed = run(join(copy, PACKAGES[name]), 'npm', 'pack', ...options);
+  assert.equal(packed.status, 0, packed.stdout + packed.stderr);
   const tarball = join(folder, `${name}-${manifest.version}.tgz`);
   const { stdout } = run(folder, 'tar', '-tzf', tarball);
   const files = stdout.trim().split('\n');
@@ -53,10 +68,26 @@ export function pack(t, name = 'fanfare') {
 }
 
 /**
+ * Packs a library and installs it alone, in an empty folder.
+ * @param {import('node:test').TestContext} t @param {PackageName} name
+ */
+export function installAlone(t, name) {
+  const { tarball, files, home } = pack(t, name);
+  writeFileSync(join(home, 'package.json'), '{"private":true,"type":"module"}\n');
+  const added = run(home, 'npm', 'install', '--offline', '--no-audit', tarball);
+  assert.equal(added.status, 0, added.stderr);
+  assert.deepEqual(
+    readdirSync(join(home, 'node_modules')).filter((one) => !one.startsWith('.')),
+    [name],
+  );
+  return { tarball, files, home };
+}
+
+/**
  * Packs this checkout and installs the tarball in a folder of its own.
  * @param {import('node:test').TestContext} t
  * @param {string[]} [others] packages to install, too; each is a dependency of Fanfare
- * @returns {{home: string, files: string[]}} the folder, and the paths in the tarball
+ * @returns {{home: string, files: string[], tarball: string}} the folder, and the paths in the tarball
  */
 export function install(t, others = []) {
   const { tarball, files, home } = pack(t);
@@ -75,7 +106,7 @@ export function install(t, others = []) {
     t.diagnostic(`npm install failed, linking the dependencies: ${installed.stderr.slice(0, 300)}`);
     link(home, tarball);
   }
-  return { home, files };
+  return { home, files, tarball };
 }
 
 /** @param {string} path */
