@@ -314,7 +314,7 @@ export const IMPORTS = Object.freeze({
     node: ['node:buffer', 'node:crypto'],
   },
   'doors/pusher/codec': {
-    may: ['protocol/'],
+    may: ['auth/claims.js', 'protocol/'],
     packages: [],
     node: ['node:buffer'],
     never: CLOCK_OR_IO,

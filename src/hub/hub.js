@@ -304,7 +304,6 @@ export class Hub {
     } else {
       // If subscribing fails, all members leave. The rejection answers their waiting joins.
       room.confirmBy(this.broker.subscribe(name), () => {
-        for (const connection of room.announced ?? []) this.leave(connection, room);
         while (room.members.length > 0) this.leave(room.members[room.members.length - 1], room);
       });
     }

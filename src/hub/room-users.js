@@ -15,6 +15,8 @@ import { UserLists } from './user-lists.js';
  * @property {(publication: Buffer) => Buffer} arrive takes an event of kind PRESENCE; returns what
  *   goes to the outbox
  * @property {() => void} doubt an event was lost
+ * @property {(connection: Connection) => void} onLeft a connection has left the room, or was never
+ *   more than announced there
  */
 
 export class PresenceTracker {
@@ -172,7 +174,12 @@ export class RoomUsers {
   /** @param {Connection} connection may have no user, if it only watches */
   leave(connection) {
     const key = this.users.get(connection);
-    if (key === undefined) return;
+    if (key !== undefined) this.#deleteUser(connection, key);
+    this.roster?.onLeft(connection);
+  }
+
+  /** @param {Connection} connection @param {string} key of its user */
+  #deleteUser(connection, key) {
     this.users.delete(connection);
     const left = /** @type {number} */ (this.connections.get(key)) - 1;
     if (left > 0) {

@@ -14,6 +14,7 @@
 
 import { asRosterChange, eventOf, isRosterChange, payloadText } from '../protocol/publication.js';
 
+/** @import { Connection } from './connection.js' */
 /** @import { Hub } from './hub.js' */
 /** @import { HubRoom } from './room.js' */
 /** @import { Follower } from './room-users.js' */
@@ -39,13 +40,15 @@ export class Roster {
    * @param {(text: string) => M|null} parts.decode reads a member; null: another form
    * @param {(event: Change, member: M) => void} parts.onChange the list has changed
    * @param {(event: Change, member: M) => void} parts.onCorrected members missed this change
+   * @param {(connection: Connection) => void} parts.onLeft a connection has left the room
    */
-  constructor({ hub, room, decode, onChange, onCorrected }) {
+  constructor({ hub, room, decode, onChange, onCorrected, onLeft }) {
     this.hub = hub;
     this.room = room;
     this.decode = decode;
     this.onChange = onChange;
     this.onCorrected = onCorrected;
+    this.onLeft = onLeft;
     room.users?.follow(this);
   }
 

@@ -17,6 +17,7 @@ export function refusalOfBroker(error, log) {
     case 'OUTCOME_UNKNOWN':
     case 'IDEMPOTENCY_CONFLICT':
     case 'STATE_FULL':
+    case 'ROOM_FULL':
       return refusal(code, undefined, 0);
     case 'CONFLICT':
       return { ...refusal(code, undefined, 0), position };

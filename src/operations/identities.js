@@ -21,6 +21,7 @@ import { refusal } from '../protocol/refusal.js';
  * @typedef {object} IdentityParts
  * @property {Pick<import('../hub/hub.js').Hub, 'addConnection'|'removeConnection'>} hub
  * @property {Pick<import('./lane.js').Lane, 'after'|'forget'>} lane
+ * @property {Pick<import('./waiting-joins.js').WaitingJoins, 'forgetConnection'>} waiting
  * @property {Entrance|null} [entrance] null if neither tokens nor hooks are configured
  * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'renewSession'|'end'|'isRevoked'>}
  *   [sessions] of connections with a user
@@ -32,9 +33,10 @@ import { refusal } from '../protocol/refusal.js';
 
 export class Identities {
   /** @param {IdentityParts} parts */
-  constructor({ hub, lane, entrance = null, sessions, userPlaces, verifier = null }) {
+  constructor({ hub, lane, waiting, entrance = null, sessions, userPlaces, verifier = null }) {
     this.hub = hub;
     this.lane = lane;
+    this.waiting = waiting;
     this.entrance = entrance;
     this.sessions = sessions;
     this.userPlaces = userPlaces;
@@ -69,6 +71,7 @@ export class Identities {
 
   /** Its socket is closed. Its waiting commands are lost. @param {Connection} connection */
   leave(connection) {
+    this.waiting.forgetConnection(connection);
     if (this.entrance === null) {
       this.sessions?.end(connection);
       this.hub.removeConnection(connection);

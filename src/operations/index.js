@@ -7,6 +7,8 @@ import { Joins } from './joins.js';
 import { Lane } from './lane.js';
 import { Reads } from './reads.js';
 import { Replies } from './replies.js';
+import { RosterJoins } from './roster-joins.js';
+import { WatchLists } from './watch-lists.js';
 
 /** @import { Connection } from '../hub/connection.js' */
 
@@ -14,6 +16,7 @@ import { Replies } from './replies.js';
  * @typedef {object} JoiningParts
  * @property {import('../config/settings.js').Config} config
  * @property {import('../hub/hub.js').Hub} hub
+ * @property {{readonly state: string}} broker
  * @property {import('./publisher.js').Publisher} publisher
  * @property {(import('./hook-gate.js').HookCalls & import('./hook-gate.js').EarlyHookCalls)|null}
  *   [hooks] null: none
@@ -28,7 +31,7 @@ import { Replies } from './replies.js';
  * @property {import('../worker/turn.js').Line<() => void>} presenceLine sends answers about users
  * @property {{error(fields: object, text: string): void}} log
  */
-/** @typedef {Omit<import('./identities.js').IdentityParts, 'lane'> & JoiningParts} OperationParts */
+/** @typedef {Omit<import('./identities.js').IdentityParts, 'lane'|'waiting'> & JoiningParts} OperationParts */
 
 /**
  * What clients may do.
@@ -37,26 +40,34 @@ import { Replies } from './replies.js';
  * @property {OperationParts['admitMessage']} admitMessage
  * @property {Joins} joins @property {Lane} lane @property {Replies} replies
  * @property {HookGate|null} hookGate null if there are no hooks
- * @property {Reads} reads
+ * @property {Reads} reads @property {WatchLists} watchLists
+ * @property {(nowMs: number) => void} sweep call it once a second
  */
 
 /** @param {OperationParts} parts @returns {Operations} */
 export function createOperations(parts) {
   const { config, hub, publisher, hooks = null, charge, counters } = parts;
-  const { log, overRateText, presenceLine } = parts;
+  const { log, overRateText, presenceLine, admitMessage } = parts;
   const replies = new Replies({ counters, log, overRateText });
   const lane = new Lane({ maxSteps: config.hookCallsPerConnection, replies, counters });
   const hookGate = hooks && new HookGate({ hooks, hub, lane });
   if (hooks !== null) publisher.askBy({ hooks, lane });
+  const rosters = new RosterJoins(parts);
   const joins = new Joins({
-    ...{ config, hub, replies, lane, counters },
+    ...{ config, hub, replies, lane, rosters, counters },
     gate: hookGate,
     // A guest must not appear under a user's name.
     isNameFree: config.tokens === null && !hooks?.has('onConnect'),
     reads: new JoinReads(parts),
   });
   const reads = new Reads({ replies, joins, charge, counters, presenceLine });
-  const identities = new Identities({ ...parts, lane });
-  const { admitMessage } = parts;
-  return { identities, joins, publisher, lane, replies, hookGate, reads, admitMessage };
+  const identities = new Identities({ ...parts, lane, waiting: joins.waiting });
+  const watchLists = new WatchLists(rosters);
+  return {
+    ...{ identities, joins, publisher, lane, replies, hookGate, reads, watchLists, admitMessage },
+    sweep(nowMs) {
+      joins.waiting.sweep(nowMs);
+      rosters.sweep(nowMs);
+    },
+  };
 }

@@ -10,17 +10,19 @@ import { isOfApp } from '../protocol/app-names.js';
 import { encodeMember } from '../protocol/encode.js';
 import { numberText, refusal, toClose } from '../protocol/refusal.js';
 import { FaultCounts } from './fault-counts.js';
+import { WaitingJoins } from './waiting-joins.js';
 
 const HAS_STATE = 'The room has state (FANFARE_STATE), which only native clients can join.';
 const OTHER_NAME = 'presence.user is not the user of this connection: leave it out.';
 
 /** @import { Connection } from '../hub/connection.js' */
-/** @import { RoomRequest } from '../hub/hub.js' */
 /** @import { HubRoom } from '../hub/room.js' */
 /** @import { Since } from '../protocol/decode.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { Joined } from '../recovery/room-joins.js' */
+/** @import { RosterMember } from '../protocol/door-texts.js' */
 /** @import { AdmittedRead } from './join-reads.js' */
+/** @import { Listed, RosterRequest } from './roster-joins.js' */
 
 /**
  * What presence shows of a connection without a user. One with a user is shown as that user.
@@ -41,14 +43,18 @@ const OTHER_NAME = 'presence.user is not the user of this connection: leave it o
  * @property {boolean} [isAsked] has onJoin been asked?
  * @property {boolean} [isOwn] a room of the door, which no client has named: neither onJoin nor the
  *   room limit apply
- * @property {(request: RoomRequest) => Promise<void>|null} [enter] enters the hub in the door's own
- *   way; resolves when the join is answered. Null: it is answered
+ * @property {Listed|null} [listed] it gets the list of the room's users, and appears there
  * @property {number|null} [readCost] bytes of the message as which a join that reads counts; null:
  *   each join of this door has counted as a message already
- * @property {(joined: Joined|null, paidBytes: number) => void} onJoined the connection is a member
- *   now: writes the reply. Null: the room has no history. `paidBytes`: of what is not free
- * @property {(refused: Refusal) => void} onRefused the connection is not in the room
+ * @property {(joined: Joined|null, paidBytes: number, users: Iterable<RosterMember>) => void}
+ *   onJoined the connection is a member now: writes the reply. Null: the room has no history.
+ *   `paidBytes`: of what is not free. `users`: the list, if it is `listed`
+ * @property {(refused: Refusal) => void} onRefused the connection is not in the room. ROOM_FULL for
+ *   a client that waits: not yet
  */
+
+/** @type {readonly RosterMember[]} */
+const NO_USERS = Object.freeze([]);
 
 /** @type {Who} */
 export const NOBODY = Object.freeze({ user: undefined, info: null });
@@ -62,9 +68,10 @@ export class Joins {
    * @param {Pick<import('./hook-gate.js').HookGate, 'askToJoin'|'askEarly'>|null} parts.gate
    * @param {boolean} parts.isNameFree may a connection without a user choose its name in presence?
    * @param {import('./join-reads.js').JoinReads} parts.reads
+   * @param {Pick<import('./roster-joins.js').RosterJoins, 'joinWithList'>} parts.rosters
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, hub, replies, lane, gate, isNameFree, reads, counters }) {
+  constructor({ config, hub, replies, lane, gate, isNameFree, reads, rosters, counters }) {
     this.config = config;
     const most = numberText(config.maxRoomsPerConnection);
     this.roomLimitText = `Room limit reached: ${most} for a connection (FANFARE_MAX_ROOMS_PER_CONNECTION).`;
@@ -75,15 +82,27 @@ export class Joins {
     this.gate = gate;
     this.isNameFree = isNameFree;
     this.reads = reads;
+    this.rosters = rosters;
+    this.waiting = new WaitingJoins(replies);
     this.counters = counters;
   }
 
   /**
    * The door has checked the rights of its client.
    * @param {Connection} connection @param {string} name @param {JoinOptions} join
+   * @returns {void}
    */
   subscribe(connection, name, join) {
     if (join.isOwn) return this.#enterRoom(connection, name, join);
+    if (connection.transport.door.waitsToJoin !== true)
+      return this.#askToEnter(connection, name, join);
+    const again = (/** @type {JoinOptions['onRefused']} */ onRefused) =>
+      this.#askToEnter(connection, name, { ...join, onRefused });
+    this.waiting.tryToJoin(connection, name, again, join.onRefused);
+  }
+
+  /** @param {Connection} connection @param {string} name @param {JoinOptions} join */
+  #askToEnter(connection, name, join) {
     const fault = this.#stateFault(connection, name) ?? this.#nameFault(connection, join.who);
     if (fault !== null) return join.onRefused(fault);
     if (join.isAsked) return this.#enterRoom(connection, name, join);
@@ -95,6 +114,7 @@ export class Joins {
 
   /** @param {Connection} connection @param {string} name @returns {boolean} false: not in it */
   unsubscribe(connection, name) {
+    this.waiting.cancelJoin(connection, name);
     const room = this.hub.rooms.get(name);
     if (!room?.has(connection)) return false;
     this.hub.leave(connection, room);
@@ -300,7 +320,10 @@ export class Joins {
    */
   #join(connection, name, join, read) {
     const request = this.#requestOf(connection, name, join, read);
-    if (join.enter !== undefined) return this.#awaitAnswer(connection, join.enter(request));
+    if (join.listed != null) {
+      const answered = this.rosters.joinWithList(connection, name, join.listed, request);
+      return this.#awaitAnswer(connection, answered);
+    }
     this.hub.join(connection, name, request);
     this.#awaitAnswer(connection, this.#answerOf(connection, name));
   }
@@ -355,7 +378,7 @@ export class Joins {
 
   /**
    * @param {Connection} connection @param {string} name @param {JoinOptions} join
-   * @param {AdmittedRead} read @returns {RoomRequest}
+   * @param {AdmittedRead} read @returns {RosterRequest}
    */
   #requestOf(connection, name, join, read) {
     const { since, last = 0, lastSeconds = 0, hasOwn, mayReadAll = false, who } = join;
@@ -366,9 +389,9 @@ export class Joins {
       hasOwn,
       lastFromMs: lastSeconds === 0 ? 0 : Date.now() - lastSeconds * 1000,
       oldestMs: this.#oldestMs(since, mayReadAll),
-      onJoined: (joined) => {
+      onJoined: (joined, users = NO_USERS) => {
         this.#countLost(since, joined);
-        join.onJoined(joined, reads.pay(connection, name, joined, read));
+        join.onJoined(joined, reads.pay(connection, name, joined, read), users);
         this.attend(connection, name, who);
       },
       onRefused: (error) => join.onRefused(this.replies.refusalOf(error)),

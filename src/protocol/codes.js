@@ -225,6 +225,8 @@ const ENTRY = Object.freeze({
     message: 'Not accepted: a check failed. Try again.', isFinal: true },
   /** A join has to wait for too many reads of other rooms. */
   READS_WAIT: { ...ERRORS.UNAVAILABLE, error: 'UNAVAILABLE' },
+  /** The room has as many users as its app allows. */
+  ROOM_FULL: { ...ERRORS.ROOM_LIMIT, error: 'ROOM_LIMIT' },
   NO_APP: { ...ERRORS.INVALID_TOKEN, error: 'INVALID_TOKEN',
     message: 'The token names an app that is unknown or disabled.' },
   APP_LIMIT: { ...ERRORS.CONNECTION_LIMIT, error: 'CONNECTION_LIMIT', retryAfterS: RETRY_S,

@@ -17,6 +17,20 @@ import { toReply } from './refusal.js';
  */
 
 /**
+ * A user in a room's list, as a door knows it: the JSON of `info` and of the user's id.
+ * @typedef {{user: string, info: string, id: string}} RosterMember
+ */
+
+/**
+ * How a door writes lists of users that its clients get when they join, and never ask for again.
+ * @typedef {object} RosterTexts
+ * @property {number} format of protocol/format.js, in which its clients get changes of the list
+ * @property {(text: string) => RosterMember|null} readMember from JSON of presence; null: another form
+ * @property {(room: string, event: 'join'|'leave', member: RosterMember) => string|null} changeText
+ *   a change that the events missed; null: no client hears of it
+ */
+
+/**
  * The end of a connection, as its door tells it.
  * @typedef {object} DoorClose
  * @property {number} code of the close frame
@@ -40,6 +54,9 @@ import { toReply } from './refusal.js';
  *   server has taken the connection out of a room
  * @property {boolean} takesState do its clients know the keys of messages in rooms with state?
  * @property {boolean} repeatsJoins may its clients join a room again to read from another position?
+ * @property {boolean} [waitsToJoin] do its clients wait for the answer to a join for ever, and send no
+ *   second one? Then the server asks again when what refused it may have passed
+ * @property {RosterTexts} [roster] absent: its clients get no list when they join
  * @property {'none'|'told'} backendJoins may a backend join its clients to rooms? `none`: they would
  *   not know
  * @property {(connection: any, room: string, joined: Joined|null) => void} entered the backend has

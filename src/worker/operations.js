@@ -11,10 +11,11 @@ import { FairQueue } from '../transport/fair-queue.js';
  * @param {Basics} basics @param {import('./delivery.js').WorkerDelivery} delivery
  * @param {import('./entry.js').Entry} entry
  */
-export function operationsOf({ config, log, counters, turn }, { hub, publisher }, entry) {
+export function operationsOf({ config, log, counters, turn }, { hub, publisher, backend }, entry) {
   return createOperations({
     config,
     hub,
+    broker: backend.broker,
     publisher,
     hooks: entry.hooks?.entrance ?? null,
     entrance: entry.entrance,

@@ -175,6 +175,7 @@ export class Worker {
   #sweep(nowMs) {
     this.delivery.sweep(nowMs);
     this.commands.sweep();
+    this.operations.sweep(nowMs);
     this.entry.sweep(nowMs);
     this.doors.sweep(nowMs);
   }

@@ -133,7 +133,7 @@ export function buildHub({
     historyOf,
   });
   const operations = createOperations({
-    ...{ config, hub, publisher, admitMessage, takeFreeRead, charge, counters, log },
+    ...{ config, hub, broker, publisher, admitMessage, takeFreeRead, charge, counters, log },
     // Streams and tokens, which ask earlier, are tested with a whole worker.
     hooks: hooks && { askJoins: async () => [], ...hooks },
     presenceLine: turn.line('presence', (answer) => answer(), new FairQueue()),

@@ -67,6 +67,7 @@ function buildConnections(env, options) {
   const identities = new Identities({
     hub,
     lane: operations.lane,
+    waiting: operations.joins.waiting,
     entrance,
     sessions: /** @type {any} */ ({ end() {}, isRevoked: () => revocation.holds }),
   });

@@ -257,7 +257,6 @@ test('subscriptions of Pusher clients that wait for hooks are all answered, up t
   });
   const subscriptions = new PusherSubscriptions(
     /** @type {any} */ (parts),
-    /** @type {any} */ (null),
     () => {},
     () => {},
   );

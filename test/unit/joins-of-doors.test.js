@@ -114,8 +114,8 @@ function events(built) {
 
 /** @param {Built} built @param {any} [entrance] */
 function centrifugoDoor({ services, hub }, entrance = null) {
-  const { lane } = services.operations;
-  const identities = new Identities({ hub, lane, entrance });
+  const { lane, joins } = services.operations;
+  const identities = new Identities({ hub, lane, waiting: joins.waiting, entrance });
   Object.assign(services, { operations: { ...services.operations, identities } });
   const connections = new CentrifugoConnections(services);
   const rights = new ClientRights(services.config);
@@ -187,9 +187,9 @@ function serverSide(built) {
 /** Its cache channels read their last event. @param {Built} built @returns {Client} */
 function pusher(built) {
   const { transport, connection } = connect(built);
+  transport.door = { ...transport.door, waitsToJoin: true };
   const subscriptions = new PusherSubscriptions(
     built.services,
-    /** @type {any} */ ({ left() {} }),
     () => {},
     () => {},
   );

@@ -7,9 +7,14 @@ import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
 import { BrokerError } from '../../src/backend/errors.js';
 import { loadConfig } from '../../src/config/config.js';
-import { PusherFrames, subscribedText } from '../../src/doors/pusher/codec/frames.js';
-import { PusherPresence } from '../../src/doors/pusher/presence.js';
+import {
+  membersData,
+  PusherFrames,
+  ROSTER_TEXTS,
+  subscribedText,
+} from '../../src/doors/pusher/codec/frames.js';
 import { Connection } from '../../src/hub/connection.js';
+import { RosterJoins } from '../../src/operations/roster-joins.js';
 import { NATIVE_TEXTS } from '../../src/protocol/door-texts.js';
 import { encodeMember } from '../../src/protocol/encode.js';
 import { FORMAT, registerFormat } from '../../src/protocol/format.js';
@@ -99,7 +104,7 @@ class Client {
   constructor(user) {
     this.user = user;
     this.transport.format = FORMAT.PUSHER;
-    this.transport.door = { ...NATIVE_TEXTS, encodeDegraded: () => null };
+    this.transport.door = { ...NATIVE_TEXTS, roster: ROSTER_TEXTS, encodeDegraded: () => null };
   }
 
   /** The members that it knows; null: it has no list. @returns {string[]|null} */
@@ -158,9 +163,9 @@ class Worker {
     outbox.slot.wake = () => {}; // the test flushes
     outbox.slot.wakeAt = () => {};
     outbox.turn.clock = () => (this.#nowMs += 2); // each piece of a flush is over at its first look
-    const services = { hub, tracker: hub.tracker, broker: this.#broker };
     const presenceLine = { push: (/** @type {() => void} */ item) => void this.line.push(item) };
-    this.channels = new PusherPresence(/** @type {any} */ ({ ...services, presenceLine }));
+    const rosterParts = { hub, broker: this.#broker, presenceLine };
+    this.rosters = new RosterJoins(/** @type {any} */ (rosterParts));
   }
 
   /** @param {string} user */
@@ -169,12 +174,12 @@ class Worker {
     const { connection } = client;
     this.hub.addConnection(connection);
     this.clients.push(client);
-    this.channels.subscribe({
-      ...{ connection, room: ROOM, user, info: null, member: encodeMember(user, null) },
-      ...{ max: 1000, last: 0 },
-      onJoined: (data) => {
+    const listed = { user, info: null, member: encodeMember(user, null), max: 1000 };
+    this.rosters.joinWithList(connection, ROOM, listed, {
+      ...{ since: null, last: 0, hasOwn: true },
+      onJoined: (_joined, users = []) => {
         client.isAnswered = true;
-        connection.send(subscribedText('presence-a', data));
+        connection.send(subscribedText('presence-a', membersData(users)));
       },
       onRefused: () => this.close(client),
     });
@@ -187,7 +192,6 @@ class Worker {
     this.clients.splice(this.clients.indexOf(client), 1);
     if (client.isAnswered && room?.has(connection)) this.hub.leave(connection, room);
     this.hub.removeConnection(connection);
-    this.channels.left(ROOM, connection);
   }
 
   /** The store does what it was asked next. */
@@ -231,7 +235,7 @@ class Worker {
   }
 
   sweep() {
-    this.channels.sweep((this.#nowMs += 1000));
+    this.rosters.sweep((this.#nowMs += 1000));
   }
 
   /** Until all is quiet: two sweeps find nothing more to read. */

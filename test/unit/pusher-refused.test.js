@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PUSHER_CLOSES } from '../../src/doors/pusher/codec/closes.js';
+import { Quotas } from '../../src/doors/pusher/quotas.js';
 import { isOfAdmission, RefusedConnections } from '../../src/doors/pusher/refused.js';
 import { REFUSALS } from '../../src/protocol/codes.js';
 import { refusal } from '../../src/protocol/refusal.js';
@@ -161,4 +162,17 @@ test('a worker that drains sends its clients to another one, at once', () => {
   refused.close();
   assert.deepEqual(late.closes, [PUSHER_CLOSES.RESTART]);
   assert.deepEqual(member.closes, [], 'the drain spreads the closes of others');
+});
+
+test('a full app refuses for good only after it was full for longer than dead connections count', () => {
+  const quotas = new Quotas({ pingIntervalMs: 30_000, pongTimeoutMs: 10_000 });
+  const refusedAt = (/** @type {number[]} */ ...seconds) =>
+    seconds.map((second) => quotas.refused('1', second * 1000));
+  const F = false;
+  assert.deepEqual(refusedAt(0, 10, 20, 30, 40, 50, 51), [F, F, F, F, F, F, true]);
+  quotas.admitted('1');
+  assert.deepEqual(refusedAt(60, 70), [F, F], 'a place was free');
+  // Nobody asked for a while, so nobody knows whether there were places.
+  assert.deepEqual(refusedAt(80, 90, 130, 140), [F, F, F, F]);
+  assert.equal(quotas.refused('2', 141_000), false, 'another app');
 });

@@ -13,15 +13,16 @@ import {
   membersData,
   notSubscribedText,
   PusherFrames,
+  ROSTER_TEXTS,
   readMember,
   signedInText,
   subscribedText,
   watchlistText,
 } from '../../src/doors/pusher/codec/frames.js';
 import { fieldsOf, readMessage, readObject } from '../../src/doors/pusher/codec/messages.js';
-import { PusherPresence } from '../../src/doors/pusher/presence.js';
-import { Watchlists } from '../../src/doors/pusher/watchlist.js';
 import { Connection } from '../../src/hub/connection.js';
+import { RosterJoins } from '../../src/operations/roster-joins.js';
+import { WatchLists } from '../../src/operations/watch-lists.js';
 import { CLOSES } from '../../src/protocol/codes.js';
 import { frameEnd, publicationFrames, readHeader, roomPrefix } from '../../src/protocol/frame.js';
 import {
@@ -162,7 +163,7 @@ test('data is a string, except in errors, signin_success and watchlist events', 
       errorText(4009, 'm', 'private-a'),
       notSubscribedText('private-a', { type: 'AuthError', status: 401, error: 'e' }),
       signedInText('{"id":"7"}'),
-      watchlistText(['1'], []),
+      watchlistText(new Map([['1', true]])),
     ].map((text) => [JSON.parse(text).event, typeof JSON.parse(text).data]),
   );
   assert.deepEqual(types, {
@@ -466,23 +467,31 @@ function openChannel(push) {
     ) => void joins.push(one),
     listUsers: async () => ({ attended: () => ({ count: 0, members: [] }), release() {} }),
   };
-  const channels = new PusherPresence(/** @type {any} */ ({ hub, presenceLine: { push } }));
+  const rosters = new RosterJoins(/** @type {any} */ ({ hub, presenceLine: { push } }));
   const member = '{"user":"ann"}';
   /** @type {string[]} */
   const answered = [];
   const subscribe = (/** @type {string} */ name, connection = newConnection()) =>
-    channels.subscribe({
+    rosters.joinWithList(
       connection,
-      ...{ room: 'presence-cache-a', user: 'ann', info: null, max: 10, last: 1 },
-      member: Buffer.from(member),
-      onJoined: () => void answered.push(name),
-      onRefused: assert.fail,
-    });
+      'presence-cache-a',
+      { user: 'ann', info: null, max: 10, member: Buffer.from(member) },
+      {
+        ...{ since: null, last: 1 },
+        onJoined: () => void answered.push(name),
+        onRefused: assert.fail,
+      },
+    );
   const appear = () => void roster?.arrive(presence('join', member));
-  return { joins, channels, subscribe, answered, appear };
+  const leave = (/** @type {Connection} */ connection) => roster?.onLeft(connection);
+  return { joins, rosters, subscribe, answered, appear, leave };
 }
 
-const newConnection = () => new Connection(new FakeTransport(), '');
+function newConnection() {
+  const transport = new FakeTransport();
+  transport.door = { ...transport.door, roster: ROSTER_TEXTS };
+  return new Connection(transport, '');
+}
 
 test('a subscription is answered while another of its user reads history', async () => {
   const { joins, subscribe, answered, appear } = openChannel((item) => item());
@@ -501,7 +510,7 @@ test('a subscription is answered while another of its user reads history', async
 test('lists of members wait for their share of a turn, and who leaves meanwhile gets none', async () => {
   /** @type {(() => void)[]} */
   const line = [];
-  const { joins, channels, subscribe, answered, appear } = openChannel((item) => line.push(item));
+  const { joins, subscribe, answered, appear, leave } = openChannel((item) => line.push(item));
   subscribe('first');
   const leaving = newConnection();
   subscribe('leaving', leaving);
@@ -510,7 +519,7 @@ test('lists of members wait for their share of a turn, and who leaves meanwhile 
   appear();
   await new Promise(setImmediate);
   assert.equal(joins.length, 1, 'nobody has entered yet');
-  channels.left('presence-cache-a', leaving);
+  leave(leaving);
   assert.equal(line.length, 2);
   for (const item of line) item();
   for (const { onJoined } of joins.slice(1)) onJoined(null);
@@ -518,13 +527,12 @@ test('lists of members wait for their share of a turn, and who leaves meanwhile 
 });
 
 test('a watch list that cannot be read is reported, because its client never asks again', () => {
-  const { joins, channels } = openChannel((item) => item());
-  /** @type {Connection[]} */
-  const reported = [];
-  const lists = new Watchlists(channels, (one) => reported.push(one));
-  const connection = newConnection();
-  const client = { app: { id: '1' }, user: { id: 'ann', info: null, watchlist: ['ben'] } };
-  lists.begin(connection, /** @type {any} */ (client));
+  const { joins, rosters } = openChannel((item) => item());
+  let reports = 0;
+  new WatchLists(rosters).beginWatch(newConnection(), new Map([['ben', '~1:u:ben']]), {
+    onChange: () => assert.fail(),
+    onUnavailable: () => reports++,
+  });
   joins[0].onRefused(new BrokerError('UNAVAILABLE', 'the broker is down'));
-  assert.deepEqual(reported, [connection]);
+  assert.equal(reports, 1);
 });

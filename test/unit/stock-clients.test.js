@@ -206,9 +206,9 @@ describe('what a client does after a refusal in HTTP', { concurrency: true }, ()
 
 test('each refusal of a handshake says when it is over, and names a time if it passes', () => {
   const isOfConsole = (/** @type {string} */ code) => /CONSOLE_OFF|HOST_NOT|FOREIGN/.test(code);
-  // READS_WAIT refuses a join.
+  const ofJoins = ['READS_WAIT', 'ROOM_FULL'];
   for (const code of Object.keys(REFUSALS))
-    if (!(code in ERRORS || code in API_ERRORS || isOfConsole(code) || code === 'READS_WAIT'))
+    if (!(code in ERRORS || code in API_ERRORS || isOfConsole(code) || ofJoins.includes(code)))
       assert.ok(OVER.has(/** @type {any} */ (code)), `${code}: when is it over?`);
   const passing = [...OVER.keys()].filter((code) => (REFUSALS[code].retryAfterS ?? 0) > 0);
   assert.deepEqual(

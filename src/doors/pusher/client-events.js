@@ -2,14 +2,17 @@
 // Channels do not keep them, and the sender does not receive them.
 
 import { Rate } from '../../admission/rate.js';
-import { asciiJson, MAX_SENDER_BYTES } from '../../auth/claims.js';
-import { sessionUserOf } from '../../protocol/app-names.js';
 import { isChannel, kindOf, roomOf } from '../../protocol/pusher-channels.js';
-import { encodePayload, errorText } from './codec/frames.js';
-import { isObject } from './codec/messages.js';
+import {
+  changedEvent,
+  EVENT_PREFIX,
+  eventSender,
+  payloadOf,
+  readEvent,
+} from './codec/client-event.js';
+import { errorText } from './codec/frames.js';
 import { socketIdOf } from './codec/socket-id.js';
 
-const PREFIX = 'client-';
 /** Pusher's own sentence. */
 export const OVER_QUOTA = 'The rate limit for sending client events exceeded the quota.';
 
@@ -18,13 +21,7 @@ export const OVER_QUOTA = 'The rate limit for sending client events exceeded the
 /** @import { App } from '../../config/pusher.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { PusherClient, Handler } from './client.js' */
-/** @import { Message } from './codec/messages.js' */
-
-/**
- * @typedef {object} ClientEvent
- * @property {string} event @property {string} data as text
- * @property {boolean} isRaw `data` is JSON and sent as JSON, not as a string
- */
+/** @import { ClientEvent } from './codec/client-event.js' */
 
 export class ClientEvents {
   /** Rates by app. @type {Map<App, Rate>} */
@@ -39,7 +36,7 @@ export class ClientEvents {
   receive = (connection, client, message) => {
     const { app } = client;
     const { event, channel } = message;
-    if (!event.startsWith(PREFIX))
+    if (!event.startsWith(EVENT_PREFIX))
       return this.#answerError(
         connection,
         'UNKNOWN_TYPE',
@@ -142,7 +139,11 @@ export class ClientEvents {
       room,
       {
         ...{ source: payload, start: 0, end: payload.length, bytes: Buffer.byteLength(sent.data) },
-        ...{ sender: senderOf(connection, client, user), except: connection.id, key: undefined },
+        ...{
+          sender: eventSender(connection, app, client.user, user),
+          except: connection.id,
+          key: undefined,
+        },
         ...{ idempotencyKey: undefined, owner: '', app, mayPublish: true, isTransient: true },
         asked: {
           payload: { event: sent.event, data },
@@ -165,43 +166,4 @@ export class ClientEvents {
     this.services.counters.errors[code]++;
     connection.send(errorText(pusherCode, text));
   }
-}
-
-/** @param {ClientEvent} event @param {string|null} user of a presence channel */
-function payloadOf({ event, data, isRaw }, user) {
-  return encodePayload(event, data, user, isRaw);
-}
-
-/** @param {App} app @param {Message} message @returns {ClientEvent} */
-function readEvent({ clientEventData }, { event, data, dataSource }) {
-  const isRaw = clientEventData === 'asSent' && dataSource !== '';
-  if (isRaw) return { event, data: dataSource, isRaw };
-  return { event, data: typeof data === 'string' ? data : dataSource || '{}', isRaw };
-}
-
-/**
- * @param {ClientEvent} sent @param {Buffer} payload JSON, from the hook
- * @returns {ClientEvent|null} null: not an event
- */
-function changedEvent({ event, isRaw }, payload) {
-  const changed = JSON.parse(payload.toString());
-  if (!isObject(changed) || changed.data === undefined) return null;
-  const name = changed.event ?? event;
-  if (typeof name !== 'string' || !name.startsWith(PREFIX)) return null;
-  const { data } = changed;
-  const text = typeof data === 'string' && !isRaw ? data : JSON.stringify(data);
-  return { event: name, data: text, isRaw };
-}
-
-/**
- * The sender that native clients see: the user. In native rooms, as of a shared app, the app's
- * prefix keeps it from looking like a native user.
- * @param {Connection} connection @param {PusherClient} client
- * @param {string|null} member of a presence channel
- */
-function senderOf(connection, { app, user: signedIn }, member) {
-  const user = member ?? signedIn?.id ?? null;
-  if (user === null) return connection.sender;
-  const sender = asciiJson(app.isShared ? sessionUserOf(app, user) : user);
-  return sender.length <= MAX_SENDER_BYTES ? sender : connection.id;
 }

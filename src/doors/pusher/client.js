@@ -3,16 +3,11 @@
 /** @import { App } from '../../config/pusher.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { Message } from './codec/messages.js' */
+/** @import { SignedInUser } from './codec/signed.js' */
 
 /**
  * Handles one event's messages.
  * @typedef {(connection: Connection, client: PusherClient, message: Message) => void} Handler
- */
-
-/**
- * @typedef {object} SignedInUser
- * @property {string} id @property {string|null} info JSON
- * @property {readonly string[]} watchlist ids
  */
 
 /** What a bucket bounds: pings, or client events. @typedef {'pings'|'events'} Bucket */

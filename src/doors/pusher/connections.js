@@ -17,7 +17,7 @@ import { CommandRate } from '../command-rate.js';
 import { PusherClient } from './client.js';
 import { OVER_QUOTA } from './client-events.js';
 import { closeOf, noApp, overQuota, PUSHER_CLOSES, PusherClose } from './codec/closes.js';
-import { errorText, establishedText, PONG_TEXT } from './codec/frames.js';
+import { errorText, establishedText, PONG_TEXT, ROSTER_TEXTS } from './codec/frames.js';
 import { isReserved, readMessage } from './codec/messages.js';
 import { socketIdOf } from './codec/socket-id.js';
 import { Quotas } from './quotas.js';
@@ -51,8 +51,6 @@ const CODES = new Map([
  * @typedef {object} Handlers
  * @property {ReadonlyMap<string, Handler>} commands by event
  * @property {Handler} clientEvent all other events
- * @property {(connection: Connection, client: PusherClient) => (() => void)} closing called before a
- *   connection leaves its rooms; the returned function is called afterwards
  */
 
 /** @implements {Door} */
@@ -61,6 +59,8 @@ export class PusherConnections {
   usesTokens = false;
   takesState = false;
   repeatsJoins = false;
+  waitsToJoin = true;
+  roster = ROSTER_TEXTS;
   backendJoins = /** @type {const} */ ('none');
   /** @type {number} */
   format = FORMAT.PUSHER;
@@ -185,9 +185,8 @@ export class PusherConnections {
     this.refused.delete(connection);
     const { operations, counters, places } = this.services;
     const client = this.#clients.get(connection);
-    const after = client && this.#handlers.closing(connection, client);
+    operations.watchLists.endWatch(connection);
     operations.identities.leave(connection);
-    after?.();
     this.#unauthorized.delete(connection);
     if (!this.#clients.delete(connection) || client === undefined) return;
     counters.apps.connections[client.app.id]--;

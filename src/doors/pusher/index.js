@@ -6,13 +6,12 @@ import { ClientEvents } from './client-events.js';
 import { PusherFrames } from './codec/frames.js';
 import { PusherConnections } from './connections.js';
 import { isApiPath, ownPath, PusherApi } from './http/api.js';
-import { PusherPresence } from './presence.js';
 import { SignIn } from './signin.js';
 import { PusherSubscriptions } from './subscribe.js';
-import { Watchlists } from './watchlist.js';
 
 const NOTHING = Buffer.alloc(0);
 
+/** @import { Connection } from '../../hub/connection.js' */
 /** @import { CreateDoor, DoorServices } from '../contract.js' */
 
 /** @type {CreateDoor} */
@@ -21,8 +20,6 @@ export function createDoor(services) {
   const { pathPrefix = '' } = pusher ?? {};
   const hasNatives = tokens !== null || apiKeys.some(({ app }) => app !== null);
   const api = new PusherApi(services.api);
-  const { presenceLine } = services.operations.reads;
-  const presence = new PusherPresence({ ...services, tracker: services.hub.tracker, presenceLine });
   const frames = new PusherFrames(hasNatives);
   registerFormat(FORMAT.PUSHER, {
     encode: frames.encode.bind(frames),
@@ -30,7 +27,7 @@ export function createDoor(services) {
     // Clients know no positions. Those that lag get the channel's last events.
     encodeResync: () => NOTHING,
   });
-  const { connections, waiting } = createConnections(services, presence);
+  const connections = createConnections(services);
   return {
     route(path) {
       const own = ownPath(path, pathPrefix);
@@ -39,51 +36,27 @@ export function createDoor(services) {
     },
     door: connections,
     api,
-    sweep(nowMs) {
-      connections.sweep(nowMs);
-      presence.sweep(nowMs);
-      waiting.sweep(nowMs);
-    },
+    sweep: (nowMs) => connections.sweep(nowMs),
     drain: (timeoutMs) => api.drain(timeoutMs),
     close: () => connections.refused.close(),
   };
 }
 
-/** @param {DoorServices} services @param {PusherPresence} presence */
-function createConnections(services, presence) {
-  const authorized = (/** @type {import('../../hub/connection.js').Connection} */ connection) =>
-    connections.authorized(connection);
-  const unavailable = (/** @type {import('../../hub/connection.js').Connection} */ connection) =>
+/** @param {DoorServices} services @returns {PusherConnections} */
+function createConnections(services) {
+  const authorized = (/** @type {Connection} */ connection) => connections.authorized(connection);
+  const unavailable = (/** @type {Connection} */ connection) =>
     connections.refused.addLacking(connection);
-  const subscriptions = new PusherSubscriptions(services, presence, authorized, unavailable);
-  const watchlists = new Watchlists(presence, unavailable);
-  const onSignedIn = (
-    /** @type {import('../../hub/connection.js').Connection} */ connection,
-    /** @type {import('./client.js').PusherClient} */ client,
-  ) => {
-    authorized(connection);
-    watchlists.begin(connection, client);
-  };
-  const signIn = new SignIn(services, onSignedIn, unavailable, (connection, refused) =>
+  const subscriptions = new PusherSubscriptions(services, authorized, unavailable);
+  const signIn = new SignIn(services, authorized, unavailable, (connection, refused) =>
     connections.refused.closeLater(connection, refused),
   );
-  const events = new ClientEvents(services);
-  const { waiting } = subscriptions;
-  const connections = new PusherConnections(services, {
-    commands: new Map([
-      ['pusher:subscribe', subscriptions.subscribe],
-      ['pusher:unsubscribe', subscriptions.unsubscribe],
-      ['pusher:signin', signIn.signIn],
-    ]),
-    clientEvent: events.receive,
-    closing(connection) {
-      watchlists.end(connection);
-      waiting.forget(connection);
-      const rooms = connection.listRooms();
-      return () => {
-        for (const { name, users } of rooms) if (users !== null) presence.left(name, connection);
-      };
-    },
-  });
-  return { connections, waiting };
+  const commands = new Map([
+    ['pusher:subscribe', subscriptions.subscribe],
+    ['pusher:unsubscribe', subscriptions.unsubscribe],
+    ['pusher:signin', signIn.signIn],
+  ]);
+  const { receive: clientEvent } = new ClientEvents(services);
+  const connections = new PusherConnections(services, { commands, clientEvent });
+  return connections;
 }

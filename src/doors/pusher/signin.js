@@ -3,29 +3,27 @@
 // After a sign-in the connection gets the user's events without a subscription, and the limit of
 // connections per user applies. It is present in the user's room, which makes the user online.
 
-import { asciiJson, Identity, MAX_SENDER_BYTES } from '../../auth/claims.js';
+import { Identity } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
 import { roomOfUser } from '../../protocol/pusher-channels.js';
-import { checkAuth, userText } from '../../protocol/pusher-signature.js';
 import { PUSHER_CLOSES } from './codec/closes.js';
-import { signedInText } from './codec/frames.js';
-import { fieldsOf, readObject } from './codec/messages.js';
-import { socketIdOf } from './codec/socket-id.js';
+import { errorText, signedInText, watchlistText } from './codec/frames.js';
+import { fieldsOf } from './codec/messages.js';
+import { readUser } from './codec/signed.js';
 
-const MAX_USER_LENGTH = 128;
-const MAX_ROOM_LENGTH = 512;
-/** @type {readonly unknown[]} */
-const NO_IDS = Object.freeze([]);
+const MAX_WATCHED = 100;
+const TOO_MANY = 4302;
 
-/** @import { Connection } from '../../hub/connection.js' */
 /** @import { App } from '../../config/pusher.js' */
+/** @import { Connection } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { PusherClient, Handler, SignedInUser } from './client.js' */
+/** @import { PusherClient, Handler } from './client.js' */
+/** @import { SignedInUser } from './codec/signed.js' */
 
 export class SignIn {
   /**
    * @param {DoorServices} services
-   * @param {(connection: Connection, client: PusherClient) => void} onSignedIn
+   * @param {(connection: Connection) => void} onSignedIn
    * @param {(connection: Connection) => void} onUnavailable
    * @param {(connection: Connection, refused: import('../../protocol/refusal.js').Refusal) => void} onRefused
    *   the user has no place now
@@ -41,10 +39,7 @@ export class SignIn {
   signIn = (connection, client, message) => {
     const { app } = client;
     const { auth, user_data: data } = fieldsOf(message);
-    const isValid =
-      typeof data === 'string' &&
-      checkAuth(app, auth, userText(socketIdOf(connection.id), data)) === 'ok';
-    const user = isValid ? readUser(app, data) : null;
+    const user = readUser(connection.id, app, auth, data);
     if (user === null || (client.user !== null && client.user.id !== user.id)) {
       this.services.counters.errors.PERMISSION_DENIED++;
       return connection.close(PUSHER_CLOSES.UNAUTHORIZED);
@@ -72,7 +67,8 @@ export class SignIn {
     const onOnline = () => {
       if (!connection.isOpen) return;
       connection.send(text);
-      this.onSignedIn(connection, client);
+      this.onSignedIn(connection);
+      this.#watch(connection, app, user.watchlist);
     };
     joins.subscribe(connection, name, {
       since: null,
@@ -95,24 +91,24 @@ export class SignIn {
       },
     });
   }
-}
 
-/** @param {App} app @param {string} data verified @returns {SignedInUser|null} */
-function readUser(app, data) {
-  const parsed = readObject(data);
-  if (parsed === null) return null;
-  const { id: value, watchlist } = parsed.value;
-  const id = typeof value === 'number' ? (parsed.sourceOf('id') ?? '') : value;
-  if (typeof id !== 'string' || id === '' || id.length > MAX_USER_LENGTH) return null;
-  if (Buffer.from(id).toString() !== id) return null; // halves of surrogate pairs
-  if (asciiJson(sessionUserOf(app, id)).length > MAX_SENDER_BYTES) return null;
-  if (roomOfUser(app, id).length > MAX_ROOM_LENGTH) return null;
-  const listed = Array.isArray(watchlist) ? watchlist : NO_IDS;
-  if (!listed.every(isId)) return null;
-  return { id, info: parsed.sourceOf('user_info') ?? null, watchlist: listed.map(String) };
-}
-
-/** @param {unknown} value */
-function isId(value) {
-  return typeof value === 'string' || typeof value === 'number';
+  /**
+   * Tells the client which users of its watch list are online.
+   * @param {Connection} connection @param {App} app @param {readonly string[]} watchlist
+   */
+  #watch(connection, app, watchlist) {
+    const listed = [...new Set(watchlist)];
+    if (listed.length === 0) return;
+    if (listed.length > MAX_WATCHED) {
+      const text = `A watch list has at most ${MAX_WATCHED} users. The others are left out.`;
+      connection.send(errorText(TOO_MANY, text));
+    }
+    const users = new Map(
+      listed.slice(0, MAX_WATCHED).map((user) => [user, roomOfUser(app, user)]),
+    );
+    this.services.operations.watchLists.beginWatch(connection, users, {
+      onChange: (online) => connection.send(watchlistText(online)),
+      onUnavailable: () => this.onUnavailable(connection),
+    });
+  }
 }

@@ -8,6 +8,7 @@
 // for the room. If the room may have native publishers, payloads are checked, except those of
 // client events.
 
+import { FORMAT } from '../../../protocol/format.js';
 import { headerBytes, roomOfPrefix, writeHeader } from '../../../protocol/frame.js';
 import {
   eventOf,
@@ -22,6 +23,8 @@ import {
 } from '../../../protocol/publication.js';
 import { appIdOf, channelOf } from '../../../protocol/pusher-channels.js';
 import { isReserved, readObject } from './messages.js';
+
+/** @import { RosterMember, RosterTexts } from '../../../protocol/door-texts.js' */
 
 /** @param {number|null} code @param {string} message @param {string} [channel] */
 export function errorText(code, message, channel) {
@@ -57,11 +60,13 @@ export function signedInText(userData) {
   return JSON.stringify({ event: 'pusher:signin_success', data: { user_data: userData } });
 }
 
-/** @param {readonly string[]} online users @param {readonly string[]} offline users */
-export function watchlistText(online, offline) {
+/** @param {ReadonlyMap<string, boolean>} online is a user online? */
+export function watchlistText(online) {
+  const users = (/** @type {boolean} */ isOnline) =>
+    [...online.keys()].filter((user) => online.get(user) === isOnline);
   const events = [
-    { name: 'online', user_ids: online },
-    { name: 'offline', user_ids: offline },
+    { name: 'online', user_ids: users(true) },
+    { name: 'offline', user_ids: users(false) },
   ].filter(({ user_ids }) => user_ids.length > 0);
   return JSON.stringify({ event: 'pusher_internal:watchlist_events', data: { events } });
 }
@@ -79,15 +84,8 @@ export function encodePayload(event, data, user = null, isRaw = false) {
 }
 
 /**
- * A member of a presence channel, as clients see it.
- * @typedef {object} ShownMember
- * @property {string} user @property {string} info JSON
- * @property {string} id JSON, a number or a string as the application wrote it
- */
-
-/**
  * @param {string} text JSON from presence: `{"user":…,"info":…,"user_id":…}`
- * @returns {ShownMember|null} null: another form
+ * @returns {RosterMember|null} null: another form
  */
 export function readMember(text) {
   const member = readObject(text);
@@ -100,7 +98,7 @@ export function readMember(text) {
   };
 }
 
-/** @param {Iterable<ShownMember>} members @returns {string} JSON for subscription_succeeded */
+/** @param {Iterable<RosterMember>} members @returns {string} JSON for subscription_succeeded */
 export function membersData(members) {
   const ids = [];
   const hash = [];
@@ -113,7 +111,7 @@ export function membersData(members) {
 }
 
 /**
- * @param {'join'|'leave'} event @param {ShownMember} member
+ * @param {'join'|'leave'} event @param {RosterMember} member
  * @returns {string} the event of a channel, without the channel
  */
 function memberText(event, { id, info }) {
@@ -123,10 +121,15 @@ function memberText(event, { id, info }) {
   return `"event":"pusher_internal:${name}","data":${JSON.stringify(data)}}`;
 }
 
-/** @param {string} channel @param {'join'|'leave'} event @param {ShownMember} member */
-export function memberEventText(channel, event, member) {
-  return `{"channel":${JSON.stringify(channel)},${memberText(event, member)}`;
-}
+/** The lists of presence channels. @type {RosterTexts} */
+export const ROSTER_TEXTS = Object.freeze({
+  format: FORMAT.PUSHER,
+  readMember,
+  changeText(room, event, member) {
+    const channel = channelOf(room);
+    return channel && `{"channel":${JSON.stringify(channel)},${memberText(event, member)}`;
+  },
+});
 
 /** @param {string} count @returns {string} as memberText */
 function countText(count) {

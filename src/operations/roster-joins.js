@@ -1,48 +1,50 @@
-// presence.js: the subscribers of presence channels on this worker.
+// roster-joins.js: joins of clients that get the list of a room's users with the answer, then each
+// change, and never ask again. How their door writes it is in its RosterTexts.
 //
-// A Pusher client gets the list of members when it subscribes, then each change, and never asks
-// again. The list is the roster of the channel's room (hub/roster.js):
+// The list is the room's roster (hub/roster.js):
 //
 //   subscribe -> announced -> [roster is read] -> user joins presence -> event reaches the roster
-//             -> subscription_succeeded with the roster, and member of the room
+//             -> answered with the roster, and member of the room
 //
 // If the user is already in the roster through another worker, the user still joins presence here
-// before the success. Otherwise the other worker could announce a leave while the user is here.
+// before the answer. Otherwise the other worker could announce a leave while the user is here.
 //
 // Each list is as long as the room, so sending the lists has a share of each turn. Later commands
 // of their clients wait.
 //
-// The channel is itself a member of the room, without a client, which keeps the room open.
+// The list is itself a member of the room, without a client, which keeps the room open.
 
-import { Clientless } from '../../hub/clientless.js';
-import { Connection } from '../../hub/connection.js';
-import { Roster } from '../../hub/roster.js';
-import { FORMAT } from '../../protocol/format.js';
-import { appIdOf, channelOf } from '../../protocol/pusher-channels.js';
-import { memberEventText, membersData, readMember } from './codec/frames.js';
+import { Clientless } from '../hub/clientless.js';
+import { Connection } from '../hub/connection.js';
+import { Roster } from '../hub/roster.js';
 
 /** If a user's own join event takes longer, the roster is read again. */
 const MAX_WAIT_MS = 5000;
 /** Rosters read again in one second. */
 const MAX_READS_PER_SWEEP = 100;
 
-/** @import { Joined } from '../../recovery/room-joins.js' */
-/** @import { ShownMember } from './codec/frames.js' */
+/** @import { RoomRequest } from '../hub/hub.js' */
+/** @import { RosterMember, RosterTexts } from '../protocol/door-texts.js' */
+/** @import { Joined } from '../recovery/room-joins.js' */
 
 /**
- * A subscription to a presence channel.
- * @typedef {object} Subscription
- * @property {Connection} connection not in the room
- * @property {string} room @property {string} user @property {Buffer|null} info JSON
+ * How a client appears in the list.
+ * @typedef {object} Listed
+ * @property {string} user @property {Buffer|null} info JSON
  * @property {Buffer} member JSON of presence
- * @property {number} max members of the channel
- * @property {number} last number of latest publications to replay
- * @property {(data: string, joined: Joined|null) => void} onJoined writes the reply, because the
- *   connection is a member now. `data`: the members, JSON; `joined` null: no history
- * @property {(reason: 'full'|'unavailable') => void} onRefused
+ * @property {number} max users of the room
  */
 
-/** @typedef {{subscription: Subscription, settle: () => void}} Pending */
+/**
+ * A join that is not answered yet. `connection` is not in the room.
+ * @typedef {{connection: Connection, listed: Listed, request: RosterRequest, settle: () => void}} Pending
+ */
+
+/**
+ * `users`: the list, for the answer.
+ * @typedef {Omit<RoomRequest, 'onJoined'> & {onJoined: (joined: Joined|null, users?: Iterable<RosterMember>) => void}}
+ *   RosterRequest
+ */
 
 /**
  * Null: the broker is unavailable, and no further call comes.
@@ -50,75 +52,82 @@ const MAX_READS_PER_SWEEP = 100;
  */
 
 /**
- * @typedef {{hub: import('../../hub/hub.js').Hub,
- *   tracker: import('../../hub/room-users.js').Tracker,
- *   broker: import('../contract.js').DoorServices['broker'],
- *   presenceLine: import('../../worker/turn.js').Line<() => void>}} PresenceParts
+ * @typedef {{hub: import('../hub/hub.js').Hub, broker: {readonly state: string},
+ *   presenceLine: import('../worker/turn.js').Line<() => void>}} RosterParts
  */
 
-export class PusherPresence {
-  /** Channels by room. @type {Map<string, PresenceChannel>} */
-  #channels = new Map();
+/** Why a join gets no list, as an error of the broker. */
+class RosterError extends Error {
+  /** @param {'ROOM_FULL'|'UNAVAILABLE'} code */
+  constructor(code) {
+    super(code);
+    this.name = 'RosterError';
+    this.code = code;
+  }
+}
 
-  /** @param {PresenceParts} parts */
+export class RosterJoins {
+  /** Lists by room. @type {Map<string, RoomList>} */
+  #lists = new Map();
+
+  /** @param {RosterParts} parts */
   constructor(parts) {
     this.parts = parts;
   }
 
   /**
-   * @param {Subscription} subscription
-   * @returns {Promise<void>|null} resolves when it is answered or its connection has left; null: it
+   * @param {Connection} connection @param {string} room @param {Listed} listed
+   * @param {RosterRequest} request
+   * @returns {Promise<void>|null} resolves when it is answered or the connection has left; null: it
    *   was answered at once
    */
-  subscribe(subscription) {
-    return this.#open(subscription.room).subscribe(subscription);
-  }
-
-  /** A connection leaves a room, or has left it. @param {string} room @param {Connection} connection */
-  left(room, connection) {
-    this.#channels.get(room)?.left(connection);
+  joinWithList(connection, room, listed, request) {
+    return this.#open(room, connection).addMember(connection, listed, request);
   }
 
   /**
-   * Calls the listener as soon as it is known whether a room has members, and at each change.
+   * Calls the listener as soon as it is known whether a room has users, and at each change.
    * @param {string} room @param {RoomListener} listener
+   * @param {Connection} connection for which it listens
    */
-  watch(room, listener) {
-    this.#open(room).watch(listener);
+  watch(room, listener, connection) {
+    this.#open(room, connection).watch(listener);
   }
 
   /** @param {string} room @param {RoomListener} listener */
   unwatch(room, listener) {
-    this.#channels.get(room)?.unwatch(listener);
+    this.#lists.get(room)?.unwatch(listener);
   }
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
     let reads = this.parts.broker.state === 'up' ? MAX_READS_PER_SWEEP : 0;
-    for (const channel of this.#channels.values()) if (channel.sweep(nowMs, reads > 0)) reads--;
+    for (const list of this.#lists.values()) if (list.sweepList(nowMs, reads > 0)) reads--;
   }
 
-  /** @param {string} room @returns {PresenceChannel} */
-  #open(room) {
-    const open = this.#channels.get(room);
+  /** @param {string} room @param {Connection} connection whose door has RosterTexts */
+  #open(room, { transport }) {
+    const open = this.#lists.get(room);
     if (open !== undefined) return open;
-    const channel = new PresenceChannel(this.parts, room, () => {
-      if (this.#channels.get(room) === channel) this.#channels.delete(room);
+    const texts = /** @type {RosterTexts} */ (transport.door.roster);
+    const list = new RoomList(this.parts, room, texts, () => {
+      if (this.#lists.get(room) === list) this.#lists.delete(room);
     });
-    this.#channels.set(room, channel);
-    channel.open();
-    return channel;
+    this.#lists.set(room, list);
+    list.openList();
+    return list;
   }
 }
 
-class PresenceChannel extends Clientless {
+/** The list of one room, and who follows it. */
+class RoomList extends Clientless {
   #isClosed = false;
-  /** Subscribers that have the list. @type {Set<Connection>} */
+  /** Members that have the list. @type {Set<Connection>} */
   #told = new Set();
   /** @type {Map<Connection, Pending>} */
   #pending = new Map();
   /**
-   * Subscribers whose user is not in the roster yet, or not recorded for this worker, by user.
+   * Members whose user is not in the roster yet, or not recorded for this worker, by user.
    * @type {Map<string, Set<Pending>>}
    */
   #arriving = new Map();
@@ -128,11 +137,15 @@ class PresenceChannel extends Clientless {
   #room;
   #roster;
 
-  /** @param {PresenceParts} parts @param {string} name of the room @param {() => void} onClosed */
-  constructor(parts, name, onClosed) {
-    super(FORMAT.PUSHER);
+  /**
+   * @param {RosterParts} parts @param {string} name of the room @param {RosterTexts} texts
+   * @param {() => void} onClosed
+   */
+  constructor(parts, name, texts, onClosed) {
+    super(texts.format);
     this.parts = parts;
     this.name = name;
+    this.texts = texts;
     this.onClosed = onClosed;
     this.connection = new Connection(this, '');
     const { hub } = parts;
@@ -140,36 +153,39 @@ class PresenceChannel extends Clientless {
     this.#roster = new Roster({
       hub,
       room: this.#room,
-      decode: readMember,
+      decode: texts.readMember,
       onChange: (event, member) => this.#changed(event, member),
       onCorrected: (event, member) => this.#correct(event, member),
+      onLeft: (connection) => this.#left(connection),
     });
   }
 
-  open() {
+  openList() {
     this.parts.hub.watch(this.connection, this.#room, {
       onJoined: () => this.#readMembers(),
       onRefused: () => this.#fail(),
     });
   }
 
-  /** @param {Subscription} subscription @returns {Promise<void>|null} */
-  subscribe(subscription) {
-    const { connection } = subscription;
+  /**
+   * @param {Connection} connection @param {Listed} listed @param {RosterRequest} request
+   * @returns {Promise<void>|null}
+   */
+  addMember(connection, listed, request) {
     this.parts.hub.announce(connection, this.name);
     /** @type {() => void} */
     let settle = () => {};
     const answered = new Promise((resolve) => {
       settle = () => resolve(undefined);
     });
-    const pending = { subscription, settle };
+    const pending = { connection, listed, request, settle };
     this.#pending.set(connection, pending);
     if (this.#roster.isRead) this.#admit(pending);
     return this.#pending.has(connection) ? answered : null;
   }
 
   /** @param {Connection} connection */
-  left(connection) {
+  #left(connection) {
     this.#told.delete(connection);
     const pending = this.#pending.get(connection);
     if (pending !== undefined) this.#settle(pending);
@@ -189,11 +205,7 @@ class PresenceChannel extends Clientless {
   }
 
   /** @param {number} nowMs @param {boolean} mayRead @returns {boolean} true: it is read again */
-  sweep(nowMs, mayRead) {
-    // The application may have removed a subscriber from a room that native clients share.
-    const room = this.#room;
-    if (appIdOf(this.name) === null)
-      for (const connection of this.#told) if (!room.has(connection)) this.left(connection);
+  sweepList(nowMs, mayRead) {
     if (this.#arriving.size === 0) this.#arrivingSinceMs = nowMs;
     else if (nowMs - this.#arrivingSinceMs > MAX_WAIT_MS) this.#roster.doubt();
     const { isDoubtful, isRead, isReading } = this.#roster;
@@ -208,7 +220,7 @@ class PresenceChannel extends Clientless {
     const isFirst = !this.#roster.isRead;
     const result = await this.#roster.read();
     if (this.#isClosed) return;
-    if (result === 'large') this.#refuseAll('full');
+    if (result === 'large') this.#refuseAll('ROOM_FULL');
     else if (!isFirst) return;
     else if (result === 'unavailable') this.#fail();
     else {
@@ -217,7 +229,7 @@ class PresenceChannel extends Clientless {
     }
   }
 
-  /** @param {'join'|'leave'} event @param {ShownMember} member */
+  /** @param {'join'|'leave'} event @param {RosterMember} member */
   #changed(event, { user }) {
     this.#report();
     if (event === 'join' && this.#arriving.has(user)) this.#arrive(user);
@@ -228,20 +240,20 @@ class PresenceChannel extends Clientless {
     for (const listener of this.#listeners) listener(isOccupied);
   }
 
-  /** Sends subscribers what the events missed. @param {'join'|'leave'} event @param {ShownMember} member */
+  /** Sends members what the events missed. @param {'join'|'leave'} event @param {RosterMember} member */
   #correct(event, member) {
-    const channel = channelOf(this.name);
-    if (channel === null) return;
-    const text = memberEventText(channel, event, member);
-    for (const connection of this.#told) connection.send(text);
+    const text = this.texts.changeText(this.name, event, member);
+    if (text !== null) for (const connection of this.#told) connection.send(text);
   }
 
   /** @param {Pending} pending */
   #admit(pending) {
-    const { connection, user, info, member, max } = pending.subscription;
+    const { connection, listed } = pending;
+    const { user, info, member, max } = listed;
     const isShown = this.#roster.has(user);
     const others = this.#arriving.get(user);
-    if (!isShown && others === undefined && this.#isFull(max)) return this.#refuse(pending, 'full');
+    if (!isShown && others === undefined && this.#isFull(max))
+      return this.#refuse(pending, 'ROOM_FULL');
     const wasHere = this.#roster.isHere(user);
     this.#room.users?.join(connection, user, info, member);
     if (others !== undefined) others.add(pending);
@@ -252,7 +264,7 @@ class PresenceChannel extends Clientless {
     }
   }
 
-  /** @param {number} max members of the channel */
+  /** @param {number} max users of the room */
   #isFull(max) {
     let free = max - this.#roster.size;
     if (this.#arriving.size < free) return false;
@@ -262,7 +274,7 @@ class PresenceChannel extends Clientless {
 
   /** @param {string} user in the roster through another worker */
   async #arriveRecorded(user) {
-    await this.parts.tracker.recorded(this.name);
+    await this.parts.hub.tracker.recorded(this.name);
     // If the user left the roster meanwhile, the user's own join event follows.
     if (this.#roster.has(user)) this.#arrive(user);
   }
@@ -270,7 +282,7 @@ class PresenceChannel extends Clientless {
   /** @param {string} user in the roster, and recorded for this worker */
   #arrive(user) {
     const arriving = this.#arriving.get(user) ?? [];
-    // A join may wait for a read. Subscribers that arrive meanwhile are completed separately.
+    // A join may wait for a read. Joins that arrive meanwhile are completed separately.
     this.#arriving.delete(user);
     for (const pending of arriving) this.#complete(pending);
   }
@@ -280,50 +292,48 @@ class PresenceChannel extends Clientless {
    * @param {Pending} pending whose user is in the roster
    */
   #complete(pending) {
-    const { address } = pending.subscription.connection;
+    const { address } = pending.connection;
     this.parts.presenceLine.push(() => this.#enter(pending), address);
   }
 
   /** @param {Pending} pending */
   #enter(pending) {
-    const { connection, user, last, onJoined } = pending.subscription;
+    const { connection, listed, request } = pending;
     if (this.#isClosed || !connection.isOpen) return;
     if (this.#pending.get(connection) !== pending) return; // the client has left
     // The list must have the client's own user, and the event of that user must not follow.
-    if (this.#roster.isWaiting(user)) return this.#complete(pending);
+    if (this.#roster.isWaiting(listed.user)) return this.#complete(pending);
     this.parts.hub.join(connection, this.name, {
-      since: null,
-      last,
-      hasOwn: true,
+      ...request,
       onJoined: (joined) => {
         this.#settle(pending);
         this.#told.add(connection);
-        onJoined(membersData(this.#roster.forNewMember()), joined);
+        request.onJoined(joined, this.#roster.forNewMember());
       },
-      onRefused: () => this.#refuse(pending, 'unavailable'),
+      onRefused: () => this.#refuse(pending, 'UNAVAILABLE'),
     });
   }
 
-  /** @param {Pending} pending @param {'full'|'unavailable'} reason */
-  #refuse(pending, reason) {
-    const { connection, onRefused } = pending.subscription;
+  /** @param {Pending} pending @param {RosterError['code']} code */
+  #refuse(pending, code) {
+    const { connection, request } = pending;
     const { hub } = this.parts;
     this.#settle(pending);
     const room = hub.rooms.get(this.name);
     if (room?.has(connection)) hub.leave(connection, room);
-    if (connection.isOpen) onRefused(reason);
+    if (connection.isOpen) request.onRefused(new RosterError(code));
     this.#closeIfUnused();
   }
 
-  /** @param {'full'|'unavailable'} reason */
-  #refuseAll(reason) {
-    for (const pending of [...this.#pending.values()]) this.#refuse(pending, reason);
+  /** @param {RosterError['code']} code */
+  #refuseAll(code) {
+    for (const pending of [...this.#pending.values()]) this.#refuse(pending, code);
   }
 
   /** @param {Pending} pending */
   #settle(pending) {
-    const { connection, user } = pending.subscription;
-    this.#pending.delete(connection);
+    this.#pending.delete(pending.connection);
+    const { user } = pending.listed;
     const arriving = this.#arriving.get(user);
     if (arriving?.delete(pending) && arriving.size === 0) this.#arriving.delete(user);
     pending.settle();
@@ -333,7 +343,7 @@ class PresenceChannel extends Clientless {
   #fail() {
     for (const listener of this.#listeners) listener(null);
     this.#listeners.clear();
-    this.#refuseAll('unavailable');
+    this.#refuseAll('UNAVAILABLE');
     this.#close();
   }
 
