@@ -18,6 +18,8 @@ function build() {
   const dead = [];
   /** Sessions that have been cleared. @type {string[]} */
   const cleared = [];
+  /** Does Redis know the session at the next heartbeat, and which events does it refuse next? */
+  const next = { isNew: 0, refused: /** @type {unknown[]} */ ([]) };
   const later = (/** @type {unknown} */ answer) =>
     new Promise((resolve) => void waiting.push(() => resolve(answer)));
   const redis = {
@@ -25,14 +27,14 @@ function build() {
     sadd: () => later(1),
     srem: async () => 1,
     srandmember: async () => [],
-    presenceHeartbeat: async () => ['mark', 0, dead.splice(0)],
+    presenceHeartbeat: async () => ['mark', next.isNew, dead.splice(0)],
     presenceCleared: async (/** @type {string[]} */ ...args) => cleared.push(args[2]),
     presenceReadBuffer: async () => [0, []],
     presenceMembersBuffer: (/** @type {(string|number|Buffer)[]} */ ...args) => {
       const changes = args.slice(9);
       for (let i = 0; i < changes.length; i += 3)
         said.push(`${args[0]} ${changes[i]} ${changes[i + 1]}`);
-      return later([0, 0, 0, 0, [], 0]);
+      return later([0, 0, 0, 0, next.refused.splice(0), 0]);
     },
   };
   const connection = { isWritable: true, redis: /** @type {any} */ (redis), describe: String };
@@ -61,7 +63,7 @@ function build() {
       await turn();
     }
   };
-  return { presence, said, dead, cleared, counters, answer };
+  return { presence, said, dead, cleared, next, counters, answer };
 }
 
 const member = Buffer.from('{}');
@@ -117,4 +119,45 @@ test('a worker that closes clears its own session, and takes on no other', async
   await presence.close();
   assert.deepEqual(cleared, [name]);
   assert.equal(counters.presenceReaped, 0);
+});
+
+test('a session that others may have considered dead is not used again, though it has no users', async (t) => {
+  let now = 0;
+  t.mock.method(performance, 'now', () => now);
+  const { presence, cleared, next, answer } = build();
+  t.after(() => presence.close());
+  presence.setUp(true);
+  await answer();
+  const first = presence.session.name;
+  // Redis was unavailable for a moment: the session is as good as before.
+  presence.setUp(false);
+  presence.setUp(true);
+  await answer();
+  assert.equal(presence.session.name, first);
+  // The worker stood still, and another one has begun to clear its session.
+  now += 40_000;
+  next.isNew = 1;
+  presence.session.beat.hurry();
+  await answer();
+  next.isNew = 0;
+  presence.join('room', 'ann', member);
+  await answer();
+  assert.notEqual(presence.session.name, first);
+  assert.deepEqual(cleared, [first]);
+});
+
+test('a user whose join Redis refused to publish is announced, also after a leave and a join', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const { presence, said, next, answer } = build();
+  t.after(() => presence.close());
+  presence.setUp(true);
+  presence.join('room', 'ann', member);
+  next.refused = [1, 'ann', member];
+  await answer();
+  presence.leave('room', 'ann');
+  presence.join('room', 'ann', member);
+  said.length = 0;
+  t.mock.timers.tick(1000);
+  await answer();
+  assert.deepEqual(said, ['presence:{room}:members announceJoin ann']);
 });

@@ -121,7 +121,8 @@ export class PresenceSession {
   }
 
   /**
-   * Starts a new session if anything was written under the current one.
+   * Starts a new session if anything was written under the current one, or if other workers may
+   * have considered it dead: whoever clears it would remove users that are written under it later.
    * @param {() => string[]} roomsOf lists the rooms with users or changes
    * @returns {Promise<{hasLostAll: boolean, doubts: number}>} `hasLostAll`: Redis has lost its data
    *   since the last session began; `doubts` is for `settleDoubts`
@@ -129,8 +130,9 @@ export class PresenceSession {
    */
   async begin(roomsOf) {
     const { doubts } = this;
-    if (this.isUsed) {
-      this.past.push({ name: this.name, rooms: roomsOf() });
+    const isOld = this.name !== '' && performance.now() - this.beganMs > this.ttlMs / 2;
+    if (this.isUsed || isOld) {
+      this.past.push({ name: this.name, rooms: this.isUsed ? roomsOf() : [] });
       if (this.past.length > MAX_PAST) this.past.shift();
       this.isUsed = false;
     }

@@ -24,8 +24,9 @@ const MAX_CALLS = 16;
 /**
  * A change that Redis has not confirmed. lua/members.lua explains the kinds. A join is new if Redis
  * neither has the user nor a change under way. If the user leaves before it is sent, it is dropped.
+ * `isRefused`: Redis refused to publish the join of the user who leaves.
  * @typedef
- *   {{what: 'join'|'restore'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean}}
+ *   {{what: 'join'|'restore'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean, isRefused?: boolean}}
  *   Change
  */
 
@@ -156,8 +157,10 @@ export class RedisPresence {
     if (this.isClosed) return;
     const one = this.#room(room);
     const entry = one.users.get(user);
-    const { isWritten = false, isRefused = false } = entry ?? {};
     const before = one.changes.get(user);
+    const { isWritten = false } = entry ?? {};
+    // A user who leaves and is back before the leave is sent has not been announced either.
+    const { isRefused = false } = entry ?? before ?? {};
     const isNew =
       before === undefined ? entry === undefined : before.isNew === true && !before.isSent;
     one.users.set(user, { member, isWritten, isRefused });
@@ -181,7 +184,8 @@ export class RedisPresence {
       this.changed.delete(one);
       if (one.users.size === 0) this.rooms.delete(room);
     } else {
-      this.#change(one, user, { what: 'leave', member: entry.member });
+      const { member, isRefused } = entry;
+      this.#change(one, user, { what: 'leave', member, isRefused });
     }
   }
 
