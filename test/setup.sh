@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, Prometheus with exporters, Chromium, and `ip`, `iptables` and
+# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, Prometheus with exporters, Chromium, PHP, and `ip`, `iptables` and
 # `sysctl` for network namespaces.
 #
 # Installs what is missing by apt, and does nothing where nothing is. Debian starts a package's service as it installs it;
@@ -27,6 +27,7 @@ declare -A package_of=(
   [sysctl]=procps
   [shellcheck]=shellcheck
   [chromium]=chromium
+  [php]=php-cli
 )
 
 # Debian keeps these outside a normal user's PATH.

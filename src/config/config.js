@@ -89,7 +89,7 @@ export function loadConfig(environment, readFile = readText) {
   );
   take(readTlsSettings(values));
   take(readTokenSettings(values, readFile));
-  take(readHookSettings(values));
+  take(readHookSettings(values, isSet, readFile));
   const pusher = readPusherSettings(values, readFile);
   take(pusher);
   take(readApiKeys(values, pusher.pusher?.byId ?? null, readFile));

@@ -7,6 +7,7 @@
 import * as json from './json-list.js';
 import { APP_EVENT_TYPES } from './pusher.js';
 import { isRoomPattern, NOT_A_PATTERN } from './room-patterns.js';
+import { areSigningSecrets, SIGNING_SECRET_RULE } from './signing-secrets.js';
 import { EVENT_TYPES, headOf, WebhookSettings } from './webhooks.js';
 
 /** `user.*` and `message.published` have to be asked for: they are many. */
@@ -15,11 +16,6 @@ const MAX_ENDPOINTS = 20;
 const MAX_PATTERNS = 100;
 const NAME = /^[A-Za-z0-9_.:-]{1,64}$/;
 const roomPattern = json.matching(isRoomPattern, NOT_A_PATTERN, String);
-/** Standard Webhooks 1.0: 24 to 64 random bytes, in Base64. */
-const SECRET = /^whsec_([A-Za-z0-9+/]+={0,2})$/;
-const SECRET_BYTES = Object.freeze({ min: 24, max: 64 });
-const SECRET_RULE = `not "whsec_" and ${SECRET_BYTES.min} to ${SECRET_BYTES.max} random bytes in Base64, or an array of two while they rotate`;
-
 /** An app's endpoint has these instead: receivers refuse events older than five minutes. */
 const APP_NUMBERS = Object.freeze({
   graceMs: 3000,
@@ -37,7 +33,7 @@ function endpointSchema(values) {
   const schema = json.record({
     name: json.optional(json.text(NAME, 'not 1 to 64 characters of A-Z a-z 0-9 _ . : -'), null),
     url: json.endpointUrl(values),
-    secret: json.matching((secret) => areSecrets([secret].flat()), SECRET_RULE),
+    secret: json.matching(areSigningSecrets, SIGNING_SECRET_RULE),
     types: json.optional(json.someOf(EVENT_TYPES), DEFAULT_TYPES),
     rooms: json.optional(json.list(roomPattern, 1, MAX_PATTERNS), null),
     graceMs: json.optional(json.integer(0, 60_000), 3000),
@@ -61,17 +57,6 @@ function endpointSchema(values) {
   };
 }
 
-/** @param {unknown[]} secrets */
-function areSecrets(secrets) {
-  const { min, max } = SECRET_BYTES;
-  const isSecret = (/** @type {unknown} */ secret) => {
-    const encoded = typeof secret === 'string' ? SECRET.exec(secret)?.[1] : undefined;
-    const bytes = encoded === undefined ? 0 : Buffer.from(encoded, 'base64').length;
-    return bytes >= min && bytes <= max;
-  };
-  return secrets.length >= 1 && secrets.length <= 2 && secrets.every(isSecret);
-}
-
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
  * @param {PusherSettings|null} pusher whose apps may have webhooks
@@ -83,8 +68,12 @@ export function readWebhookSettings(values, pusher, read) {
   const publicOnly = values.webhooksPublicOnly === 'on';
   const { entries, faults } = readFile(values, read);
   const endpoints = [...entries, ...appEndpoints(pusher, new Set(entries.map(({ name }) => name)))];
-  if (publicOnly && endpoints.length === 0 && faults.length === 0)
-    faults.push('FANFARE_WEBHOOKS_PUBLIC_ONLY: has no effect without FANFARE_WEBHOOKS');
+  const hooks = /** @type {import('./hooks.js').HookSettings|null} */ (values.hooks);
+  const asksBackends = hooks === null ? values.hooksFile !== '' : hooks.backends.length > 0;
+  if (publicOnly && endpoints.length === 0 && !asksBackends && faults.length === 0)
+    faults.push(
+      'FANFARE_WEBHOOKS_PUBLIC_ONLY: has no effect without FANFARE_WEBHOOKS or hooks over HTTP',
+    );
   // The channels of a shared app are native rooms, whose native members would not understand it.
   const counted = (pusher?.apps ?? []).filter((app) => app.subscriptionCount && !app.isShared);
   if (faults.length > 0 || endpoints.length + counted.length === 0)

@@ -8,7 +8,7 @@ import { isPayload, MAX_INFO_BYTES, MAX_PAYLOAD_DEPTH } from '../protocol/decode
 
 const MAX_DENY_LENGTH = 200;
 
-/** @import { HookName } from '../observability/counters.js' */
+/** @import { HookFailure, HookName } from '../observability/counters.js' */
 
 /**
  * @typedef {object} Answer
@@ -19,11 +19,20 @@ const MAX_DENY_LENGTH = 200;
  * @property {Buffer|null} payload JSON: the changed payload of onPublish, or the result of onRpc
  */
 
+/** Why a call failed, if it is known. */
+export class HookError extends Error {
+  /** @param {HookFailure} reason @param {string} message without secrets */
+  constructor(reason, message) {
+    super(message);
+    this.reason = reason;
+  }
+}
+
 /** A hook returned something that it may not return. */
-export class AnswerError extends TypeError {
+export class AnswerError extends HookError {
   /** @param {string} message @param {boolean} [isTooLarge] the payload or result is too large */
   constructor(message, isTooLarge = false) {
-    super(message);
+    super('answer', message);
     this.isTooLarge = isTooLarge;
   }
 }

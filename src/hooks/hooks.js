@@ -10,15 +10,15 @@
 
 import { RareLog } from '../observability/rare-log.js';
 import { refusal, sizeText } from '../protocol/refusal.js';
-import { ALLOWED, AnswerError, readAnswer } from './answer.js';
+import { ALLOWED, AnswerError, HookError, readAnswer } from './answer.js';
 
 const MAX_WAITING = 10_000;
 /** Many more, because a drain closes all connections within seconds. */
 const MAX_WAITING_DISCONNECTS = 100_000;
 
 /** @typedef {import('../observability/counters.js').HookName} HookName */
-/** @typedef {'throw'|'timeout'|'answer'|'busy'} FailureReason */
 /** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { HookFailure } from '../observability/counters.js' */
 /** @import { Answer } from './answer.js' */
 
 /**
@@ -189,7 +189,7 @@ export class Hooks {
       returned = hook(...call.args, call.context);
       isLater = isThenable(returned);
     } catch (error) {
-      return this.#failCall(call, 'throw', error);
+      return this.#failCall(call, reasonOf(error), error);
     }
     if (!isLater) return this.#readAnswer(call, returned);
     this.#places++;
@@ -197,7 +197,7 @@ export class Hooks {
     // Another library's `then` may throw, or call back twice.
     Promise.resolve(returned).then(
       (answer) => this.#ended(call, () => this.#readAnswer(call, answer)),
-      (error) => this.#ended(call, () => this.#failCall(call, 'throw', error)),
+      (error) => this.#ended(call, () => this.#failCall(call, reasonOf(error), error)),
     );
     return null;
   }
@@ -260,14 +260,14 @@ export class Hooks {
     return { refusal: refusal('DENIED', answer.deny || undefined), answer };
   }
 
-  /** @param {Call} call @param {FailureReason} reason @param {unknown} error @returns {Verdict} */
+  /** @param {Call} call @param {HookFailure} reason @param {unknown} error @returns {Verdict} */
   #failCall(call, reason, error) {
     const { hook, startedMs } = call;
     if (startedMs > 0) this.observe(hook, (performance.now() - startedMs) / 1000);
     return this.#countFailure(hook, reason, error);
   }
 
-  /** @param {HookName} hook @param {FailureReason} reason @param {unknown} error */
+  /** @param {HookName} hook @param {HookFailure} reason @param {unknown} error */
   #countFailure(hook, reason, error) {
     this.counters.failures[`${hook},${reason}`]++;
     this.rareLog.warn({ hook, reason, err: error }, `${hook} failed: ${reason}`);
@@ -312,6 +312,11 @@ export class Hooks {
 function first(set) {
   for (const one of set) return one;
   return undefined;
+}
+
+/** @param {unknown} error that a hook has thrown @returns {HookFailure} */
+function reasonOf(error) {
+  return error instanceof HookError ? error.reason : 'throw';
 }
 
 /** @param {unknown} value @returns {value is PromiseLike<unknown>} */

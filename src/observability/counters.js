@@ -89,7 +89,13 @@ export const HOOK_NAMES = /** @type {const} */ ([
 /** @typedef {typeof HOOK_NAMES[number]} HookName */
 
 /** Reasons of failed calls of hooks: labels of `fanfare_hook_failures_total`, with the hook. */
-const HOOK_FAILURES = /** @type {const} */ (['throw', 'timeout', 'answer', 'busy']);
+// biome-ignore format: as above
+const HOOK_FAILURES = /** @type {const} */ ([
+  'throw', 'timeout', 'answer', 'busy', 'unreachable', 'status', 'paused',
+]);
+/** @typedef {typeof HOOK_FAILURES[number]} HookFailure */
+/** What happens to answers that may be reused: the labels of `fanfare_hook_cache_total`. */
+const HOOK_CACHE = /** @type {const} */ (['hit', 'stored', 'evicted']);
 /**
  * Results of uploads to the bucket: the labels of `fanfare_blob_uploads_total`. `stored`: through
  * Fanfare; `announced` and `verified`: past it; `refused`: too many at once; `failed`: the bucket;
@@ -233,6 +239,8 @@ export function createHookCounters() {
     ),
     /** gauge: unsettled promises of hooks, including calls that timed out */
     running: 0,
+    cache: zeros(HOOK_CACHE),
+    /** gauge: backends of hooks that get no requests now */ paused: 0,
   };
 }
 

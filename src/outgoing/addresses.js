@@ -1,9 +1,10 @@
-// addresses.js: which addresses an endpoint may have.
+// addresses.js: which addresses a backend may have, of webhooks or of hooks.
 //
 // Each connection resolves the name once, checks all its addresses, and connects to one of these.
 // So a name that changes after the check gains nothing. Some addresses are never allowed, such as a
 // cloud's metadata service. Private ones are allowed by default, because back ends have them
-// (FANFARE_WEBHOOKS_PUBLIC_ONLY).
+// (FANFARE_WEBHOOKS_PUBLIC_ONLY). Hooks over http: may go to private ones only, because they carry
+// cookies and tokens.
 
 import { lookup as dnsLookup } from 'node:dns';
 import { BlockList, isIP } from 'node:net';
@@ -53,24 +54,23 @@ const EMBEDDINGS = Object.freeze([
 export class RefusedAddress extends Error {}
 
 export class AddressGuard {
-  /** @param {{publicOnly: boolean, resolve?: Resolve}} options */
-  constructor({ publicOnly, resolve = dnsLookup }) {
+  /** @param {{publicOnly: boolean, privateOnly?: boolean, resolve?: Resolve}} options */
+  constructor({ publicOnly, privateOnly = false, resolve = dnsLookup }) {
     this.resolve = resolve;
-    this.refused = new BlockList();
-    for (const range of [...NEVER_V4, ...(publicOnly ? PRIVATE_V4 : [])])
-      addV4(this.refused, range);
-    for (const range of [...NEVER_V6, ...(publicOnly ? PRIVATE_V6 : [])]) {
-      const [net, bits] = range.split('/');
-      this.refused.addSubnet(net, Number(bits), 'ipv6');
-    }
+    this.refused = listOf(
+      [NEVER_V4, publicOnly ? PRIVATE_V4 : []],
+      [NEVER_V6, publicOnly ? PRIVATE_V6 : []],
+    );
+    this.required = privateOnly ? listOf([PRIVATE_V4], [PRIVATE_V6]) : null;
     /** The `lookup` option of http.request: passes on only addresses that it has checked. */
     this.lookup = this.#lookup.bind(this);
   }
 
   /** @param {string} address */
   allows(address) {
-    const family = isIP(address);
-    return family !== 0 && !this.refused.check(address, family === 4 ? 'ipv4' : 'ipv6');
+    const family = isIP(address) === 4 ? 'ipv4' : 'ipv6';
+    if (isIP(address) === 0 || this.refused.check(address, family)) return false;
+    return this.required === null || this.required.check(address, family);
   }
 
   /**
@@ -98,6 +98,17 @@ export class AddressGuard {
       else callback(null, found[0].address, found[0].family);
     });
   }
+}
+
+/** @param {readonly (readonly string[])[]} v4 ranges @param {readonly (readonly string[])[]} v6 */
+function listOf(v4, v6) {
+  const list = new BlockList();
+  for (const range of v4.flat()) addV4(list, range);
+  for (const range of v6.flat()) {
+    const [net, bits] = range.split('/');
+    list.addSubnet(net, Number(bits), 'ipv6');
+  }
+  return list;
 }
 
 /** @param {BlockList} list @param {string} range */

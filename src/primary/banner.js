@@ -4,6 +4,7 @@
 import { networkInterfaces } from 'node:os';
 import { describeConfig } from '../config/config.js';
 import { consoleAccess } from '../config/console.js';
+import { describeHooks } from '../config/hooks.js';
 
 /** @import { Config } from '../config/settings.js' */
 
@@ -42,7 +43,7 @@ export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {
     line(`  http api    ${api}`),
     ...(pusher === '' ? [] : [line(`  pusher      ${pusher}`)]),
     ...(centrifugo === '' ? [] : [line(`  centrifugo  ${centrifugo}`)]),
-    ...(config.hooks === null ? [] : [line(`  hooks       ${config.hooks.path}`)]),
+    ...(config.hooks === null ? [] : [line(`  hooks       ${describeHooks(config.hooks)}`)]),
     ...(webhooks === '' ? [] : [line(`  webhooks    ${webhooks}`)]),
     // The hello script has no token, and knows only the default address.
     ...(hasHello && config.tokens === null

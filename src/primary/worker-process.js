@@ -44,10 +44,8 @@ export class WorkerProcess {
     this.unanswered = 0;
     /** @type {{atMs: number, connections: number, isSteady: boolean}} */
     this.beat = { atMs: 0, connections: 0, isSteady: false };
-    const hint =
-      config.hooks === null
-        ? ''
-        : `. FANFARE_HOOKS: does ${config.hooks.path} ever finish loading?`;
+    const path = config.hooks?.path ?? '';
+    const hint = path === '' ? '' : `. FANFARE_HOOKS: does ${path} ever finish loading?`;
     this.startTimer = setTimeout(
       () => this.kill(`not ready after ${startTimeoutMs} ms${hint}`),
       startTimeoutMs,

@@ -1,4 +1,4 @@
-// hooks.js: puts the hooks together, for a worker whose configuration names a file of hooks.
+// hooks.js: puts the hooks together, for a worker whose configuration has any.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { HookEntrance } from '../hooks/entrance.js';
@@ -12,9 +12,18 @@ const POLL_MS = 20;
  * @returns {Promise<(parts: WorkerHooksParts) => WorkerHooks>}
  * @throws {Error} with a text for the operator
  */
-export async function prepareHooks({ path }) {
-  const functions = await loadHooks(path);
-  return (parts) => new WorkerHooks(functions, parts);
+export async function prepareHooks(settings) {
+  if (settings.path !== '') {
+    const functions = await loadHooks(settings.path);
+    return (parts) => new WorkerHooks(functions, parts);
+  }
+  const { backendHooks } = await import('../hooks/backends.js');
+  return (parts) => {
+    const { config, counters, log } = parts;
+    const { maxMessageBytes: maxPayloadBytes } = config;
+    const functions = backendHooks(settings, { maxPayloadBytes, counters: counters.hooks, log });
+    return new WorkerHooks(functions, parts);
+  };
 }
 
 /**

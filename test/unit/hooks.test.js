@@ -1,4 +1,5 @@
-// hooks.test.js: calls of hooks, without a server: answers, deadlines, places, the line.
+// hooks.test.js: calls of hooks, without a server: deadlines, places, the line, files of hooks.
+// hook-answers.test.js has the answers.
 
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -52,65 +53,6 @@ const answering = (answer) => build({ onPublish: () => /** @type {any} */ (answe
 /** @param {unknown} verdict */
 const codeOf = (verdict) =>
   /** @type {import('../../src/hooks/hooks.js').Verdict} */ (verdict).refusal?.code ?? 'allowed';
-
-for (const answer of [undefined, true, { payload: 0 }, { payload: null }])
-  test(`${JSON.stringify(answer)} of onPublish allows`, () => {
-    assert.equal(codeOf(answering(answer)), 'allowed');
-  });
-
-for (const answer of [false, { deny: '' }, { deny: 'no' }])
-  test(`${JSON.stringify(answer)} of onPublish denies`, () => {
-    assert.equal(codeOf(answering(answer)), 'DENIED');
-  });
-
-const CYCLE = /** @type {any} */ ({});
-CYCLE.payload = CYCLE;
-/** Answers that no hook may give. @type {[string, unknown][]} */
-const FAULTS = [
-  ['null', null],
-  ['a number', 1],
-  ['a text', 'deny'],
-  ['a list', []],
-  ['an empty object', {}],
-  ['an unknown field', { allow: true }],
-  ['deny beside a payload', { deny: 'no', payload: 1 }],
-  ['deny without a text', { deny: true }],
-  ['a user', { user: 'ann' }],
-  ['a payload that is undefined', { payload: undefined }],
-  ['a payload that is a function', { payload: () => {} }],
-  ['a payload with a BigInt', { payload: 1n }],
-  ['a payload with a cycle', CYCLE],
-  ['a payload of 32 levels', { payload: JSON.parse(`${'['.repeat(32)}${']'.repeat(32)}`) }],
-];
-for (const [name, answer] of FAULTS)
-  test(`${name} of onPublish refuses`, () => {
-    const { publish, counters } = build({ onPublish: () => /** @type {any} */ (answer) });
-    assert.equal(codeOf(publish()), 'HOOK_FAILED');
-    assert.equal(counters.failures['onPublish,answer'], 1);
-  });
-
-test('a payload may be as large as a message, and no larger', () => {
-  assert.equal(codeOf(answering({ payload: 'x'.repeat(98) })), 'allowed');
-  assert.equal(codeOf(answering({ payload: 'x'.repeat(99) })), 'MESSAGE_TOO_LARGE');
-});
-
-test('a text for the client is cut at 200 characters', () => {
-  const verdict = answering({ deny: 'n'.repeat(1000) });
-  assert.ok(!(verdict instanceof Promise));
-  assert.equal(verdict.refusal?.message?.length, 200);
-});
-
-for (const [name, answer] of /** @type {const} */ ([
-  ['a name of 129 characters', { user: 'x'.repeat(129) }],
-  ['an empty name', { user: '' }],
-  ['a name that is a number', { user: 7 }],
-  ['info without a user', { info: {} }],
-  ['info of 2 KiB', { user: 'ann', info: 'x'.repeat(2048) }],
-]))
-  test(`${name} of onConnect refuses`, () => {
-    const { hooks } = build({ onConnect: () => /** @type {any} */ (answer) });
-    assert.equal(codeOf(hooks.call('onConnect', [])), 'HOOK_FAILED');
-  });
 
 test('a hook that throws, at once or later, costs its own call', async () => {
   let calls = 0;

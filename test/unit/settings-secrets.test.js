@@ -26,6 +26,10 @@ const FILES = {
     ...{ secret: ['whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'], graceMs: 1, maxAgeS: 60 },
     ...{ maxPending: 1, timeoutMs: 100, concurrency: 1 },
   },
+  FANFARE_HOOKS: {
+    ...{ url: 'https://b.example/hook', hooks: ['onJoin'], headers: ['cookie'] },
+    secret: ['whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'],
+  },
 };
 
 /** All places in a JSON value. @param {any} value @returns {(string|number)[][]} */
@@ -73,7 +77,7 @@ const MISTAKES = [
 
 for (const [setting, entry] of Object.entries(FILES))
   test(`no fault of ${setting} quotes a secret in a wrong place`, () => {
-    const valid = loadConfig({ [setting]: '/file' }, () => JSON.stringify([entry]));
+    const valid = loadConfig({ [setting]: '/file.json' }, () => JSON.stringify([entry]));
     assert.deepEqual(valid.faults, []);
     const places = placesOf([entry]);
     fc.assert(
@@ -83,7 +87,7 @@ for (const [setting, entry] of Object.entries(FILES))
           const list = changed([entry], place, (old) => mistake(secret, old));
           // One in ten files is no JSON.
           const text = JSON.stringify(list).slice(0, cut === 0 ? -1 : undefined);
-          const { faults, warnings } = loadConfig({ [setting]: '/file' }, () => text);
+          const { faults, warnings } = loadConfig({ [setting]: '/file.json' }, () => text);
           assert.ok(![...faults, ...warnings].some((line) => line.includes(mark)), faults.join());
         },
       ),
@@ -93,7 +97,9 @@ for (const [setting, entry] of Object.entries(FILES))
 
 test('lines about several apps and endpoints do not quote what they share', () => {
   for (const [setting, entry] of Object.entries(FILES)) {
-    const { faults } = loadConfig({ [setting]: '/file' }, () => JSON.stringify([entry, entry]));
+    const { faults } = loadConfig({ [setting]: '/file.json' }, () =>
+      JSON.stringify([entry, entry]),
+    );
     assert.ok(faults.length > 0);
     assert.doesNotMatch(faults.join(), /a-secret|whsec|\/hook/);
   }

@@ -141,6 +141,6 @@ test('each fault of the file has a clear message, without secrets', (t) => {
   );
   assert.equal(
     loadConfig({ FANFARE_WEBHOOKS_PUBLIC_ONLY: 'on' }).faults[0],
-    'FANFARE_WEBHOOKS_PUBLIC_ONLY: has no effect without FANFARE_WEBHOOKS',
+    'FANFARE_WEBHOOKS_PUBLIC_ONLY: has no effect without FANFARE_WEBHOOKS or hooks over HTTP',
   );
 });
