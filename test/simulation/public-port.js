@@ -1,0 +1,250 @@
+// public-port.js: the public port of a simulated worker, in place of src/transport/http-server.js.
+//
+// It takes one request of each connection, asks admission as the real port does, and hands the socket
+// to the shipped WebSockets, streams and HTTP APIs. The real port's parsing, deadlines and bounds for
+// idle sockets are no part of a simulation.
+
+import { createServer } from 'node:net';
+import { refusal, toHttp } from '../../src/protocol/refusal.js';
+import {
+  ADMITTING,
+  CLOSED,
+  HANDSHAKE,
+  Handshake,
+  listenTo,
+  NOTHING,
+  takeOver,
+  Upgraded,
+} from '../../src/transport/accepted-socket.js';
+import { responseText } from '../../src/transport/http-answers.js';
+import { createNotFound } from '../../src/transport/not-found.js';
+import { routeOf } from '../../src/transport/route.js';
+import { readMessage, requestFrom, responseTo } from 'simulated:web';
+
+const POLL_MS = 20;
+
+export class HttpServer {
+  secure = null;
+
+  constructor({
+    config,
+    admission,
+    onUpgrade,
+    doors = [],
+    streams = null,
+    api = null,
+    readiness,
+    phase,
+    counters,
+  }) {
+    Object.assign(this, { config, admission, onUpgrade, doors, streams, api, readiness, phase, counters });
+    this.notFound = createNotFound(config);
+    this.acceptor = createServer({ allowHalfOpen: true }, (socket) => this.#connected(socket));
+    this.waiting = new Set();
+  }
+
+  get openSockets() {
+    return this.counters.sockets;
+  }
+
+  get plainSockets() {
+    return 0;
+  }
+
+  get handshakes() {
+    return this.waiting.size;
+  }
+
+  listen() {
+    return new Promise((resolve) => {
+      this.acceptor.listen(this.config.port, () =>
+        resolve({ port: this.config.port, address: '0.0.0.0' }),
+      );
+    });
+  }
+
+  replaceCertificate() {}
+
+  stopAccepting() {
+    if (this.acceptor.listening) this.acceptor.close();
+  }
+
+  async endKeptAlive() {}
+
+  async close() {
+    this.stopAccepting();
+    for (const socket of [...this.waiting]) this.#refuse(socket, refusal('service_unavailable'));
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    for (const socket of [...this.waiting]) socket.destroy();
+  }
+
+  #connected(socket) {
+    this.counters.sockets++;
+    const handshake = new Handshake(this, false);
+    socket[HANDSHAKE] = handshake;
+    listenTo(socket);
+    handshake.countFor(this.admission.peerOf(socket));
+    const refused = this.admission.admitPeer(handshake.address);
+    if (refused !== null) return this.#refuse(socket, refused);
+    this.waiting.add(socket);
+    setTimeout(() => {
+      if (this.waiting.has(socket) && handshake.phase !== CLOSED) socket.destroy();
+    }, this.config.handshakeTimeoutMs);
+    readMessage(socket, (head) => {
+      const request = requestFrom(socket, head);
+      return this.#take(request, socket, head.rest) ? request : null;
+    });
+  }
+
+  readable() {}
+
+  data() {}
+
+  ended(socket) {
+    if (this.waiting.has(socket) && socket.bytesRead === 0) socket.destroy();
+  }
+
+  closed(socket) {
+    const handshake = socket[HANDSHAKE];
+    if (!handshake.go()) return;
+    this.counters.sockets--;
+    this.waiting.delete(socket);
+    handshake.admitted?.release();
+  }
+
+  /** @returns {boolean} true: the body follows */
+  #take(request, socket, rest) {
+    const { name, door } = routeOf(request, this.doors);
+    const streams = name !== 'stream' ? null : door === null ? this.streams : (door.streams ?? null);
+    const api = name === 'api' ? (door === null ? this.api : door.api) : null;
+    if (name === 'websocket' && request.headers.upgrade === 'websocket') {
+      socket.handOver();
+      this.#admit({ request, door, socket, head: rest, wanted: null });
+      return false;
+    }
+    if (streams !== null) return this.#stream(request, streams, door, socket, rest);
+    if (api !== null) return this.#call(request, api, socket);
+    if (name === 'livez' || name === 'readyz') this.#answerHealth(name, socket);
+    else this.#refuse(socket, this.notFound(request));
+    return false;
+  }
+
+  #answerHealth(name, socket) {
+    const reason = name === 'livez' ? null : this.phase.isRetired ? 'draining' : this.readiness();
+    const body = reason === null ? '{"status":"ok"}' : JSON.stringify({ status: 'unavailable', reason });
+    this.#answer(socket, { status: reason === null ? 200 : 503, headers: {}, body });
+  }
+
+  #call(request, api, socket) {
+    const call = api.begin(request, Number(request.headers['content-length'] ?? 0) > 0);
+    if ('status' in call) {
+      this.#answer(socket, call);
+      return false;
+    }
+    call.endConnection();
+    this.waiting.delete(socket);
+    socket[HANDSHAKE].serve();
+    const response = responseTo(request, socket);
+    const flow = { pause() {}, resume() {} };
+    const onCut = (answer) => this.#answer(socket, answer);
+    // The handler reads the body when it comes.
+    process.nextTick(() => api.handle(call, request, response, onCut, flow, () => socket.destroy()));
+    return true;
+  }
+
+  #stream(request, streams, door, socket, rest) {
+    const wanted = streams.read(request);
+    const fault = streams.faultOf(request, wanted);
+    const length = Number(request.headers['content-length'] ?? 0);
+    if (fault !== null) {
+      this.#refuseStream(socket, streams, wanted, fault);
+      return false;
+    }
+    if (length === 0) {
+      socket.handOver();
+      const later = streams.withBody(wanted, NOTHING);
+      if (later !== null) this.#refuseStream(socket, streams, wanted, later);
+      else this.#admit({ request, door, socket, head: rest, wanted: { streams, request: wanted } });
+      return false;
+    }
+    const parts = [];
+    request.on('data', (bytes) => parts.push(bytes));
+    request.on('end', () => {
+      if (socket.destroyed) return;
+      socket.removeAllListeners('data');
+      socket.handOver();
+      const later = streams.withBody(wanted, Buffer.concat(parts));
+      if (later !== null) this.#refuseStream(socket, streams, wanted, later);
+      else this.#admit({ request, door, socket, head: NOTHING, wanted: { streams, request: wanted } });
+    });
+    return true;
+  }
+
+  #admit(what) {
+    const { request, door, socket, wanted } = what;
+    if (this.phase.isRetired) return this.#refuseDraining(what);
+    const rules = wanted === null ? door?.door : wanted.streams.rules;
+    const decision = this.admission.admitHandshake(request, rules);
+    if (!(decision instanceof Promise)) return this.#decide(decision, what);
+    socket[HANDSHAKE].decideLater();
+    decision.then((later) => {
+      if (socket[HANDSHAKE].phase === ADMITTING && !socket.destroyed) this.#decide(later, what);
+      else if (!('code' in later)) later.release();
+    });
+  }
+
+  #decide(decision, what) {
+    if ('code' in decision) return this.#refuseHandshake(what, decision);
+    if (!this.phase.isRetired) return this.#open(what, decision);
+    decision.release();
+    this.#refuseDraining(what);
+  }
+
+  #refuseDraining(what) {
+    this.counters.refused.draining++;
+    this.#refuseHandshake(what, refusal('service_unavailable'));
+  }
+
+  #refuseHandshake(what, refused) {
+    const { door, socket, wanted } = what;
+    if (wanted === null && door?.door.takesRefusal?.(refused)) {
+      const credentials = { identity: null, lease: null, refusal: refused };
+      return this.#open(what, { address: '', holder: null, credentials, release() {} });
+    }
+    if (wanted !== null) this.#refuseStream(socket, wanted.streams, wanted.request, refused);
+    else this.#refuse(socket, refused);
+  }
+
+  #open({ request, door, socket, head, wanted }, admitted) {
+    const handshake = socket[HANDSHAKE];
+    this.waiting.delete(socket);
+    handshake.serveWith(admitted);
+    takeOver(socket);
+    if (wanted !== null) {
+      const { streams } = wanted;
+      const opened = streams.open(wanted.request, socket, admitted);
+      Promise.resolve(opened).then((refused) => {
+        if (refused === null) return;
+        admitted.release();
+        this.#refuseStream(socket, streams, wanted.request, refused);
+      });
+      return;
+    }
+    socket[HANDSHAKE] = new Upgraded(handshake.port, admitted);
+    this.onUpgrade(request, socket, head, admitted, door);
+  }
+
+  #refuseStream(socket, streams, wanted, refused) {
+    this.waiting.delete(socket);
+    socket.end(streams.refusalText(wanted, refused));
+  }
+
+  #refuse(socket, refused) {
+    this.#answer(socket, toHttp(refused));
+  }
+
+  #answer(socket, { status, headers, body }) {
+    this.waiting.delete(socket);
+    if (!socket.destroyed && socket.writable) socket.end(responseText(status, { ...headers }, body));
+  }
+}
