@@ -17,6 +17,8 @@ export class Machine {
   processes = new Set();
   /** How much its wall clock is ahead of the others. */
   skewMs = 0;
+  /** What its processes run, instead of a program. @type {((owner: SimulatedProcess) => Promise<void>)|null} */
+  direct = null;
   #pids;
 
   /**

@@ -101,6 +101,11 @@ export class Network {
   /** Ends of open connections between hosts. @type {Set<SimulatedSocket>} */
   #remote = new Set();
   #port = FIRST_PORT;
+  /**
+   * Ports that every host finds on its loopback, and the hosts that they lead to.
+   * @type {Map<number, string>}
+   */
+  gateway = new Map();
   /** Share of parcels that arrive in pieces. */
   pieces = 0;
 
@@ -190,7 +195,12 @@ export class Network {
    */
   connect(socket, { host = '127.0.0.1', port = 0, path, localAddress }) {
     const { owner } = socket;
-    const target = path !== undefined || isLoopback(host) ? owner.host : host;
+    const isLocal = path !== undefined || isLoopback(host);
+    const target = !isLocal
+      ? host
+      : path === undefined && !this.#listeners.has(`${owner.host}:${port}`)
+        ? (this.gateway.get(port) ?? owner.host)
+        : owner.host;
     const place = path === undefined ? `${target}:${port}` : `${target}:${path}`;
     socket.connecting = true;
     socket.fromHost = owner.host;

@@ -19,6 +19,8 @@ export class RedisHost {
   sockets = new Set();
   /** @type {Set<SimulatedServer>} */
   servers = new Set();
+  /** Snapshots, the oldest first. @type {ReturnType<RedisServer['keys']['snapshot']>[]} */
+  seconds = [];
 
   /** @param {Fleet} fleet @param {string} name @param {string} host */
   constructor(fleet, name, host) {
@@ -44,6 +46,57 @@ export class RedisHost {
   /** @param {unknown} error */
   fault(error) {
     throw error;
+  }
+
+  freeze() {
+    this.isFrozen = true;
+  }
+
+  thaw() {
+    this.simulator.thaw(this);
+  }
+
+  /** The process ends at once. */
+  stop() {
+    if (!this.isAlive) return;
+    this.isAlive = false;
+    this.parked.length = 0;
+    for (const server of [...this.servers]) this.fleet.network.unlisten(server);
+    for (const session of [...this.server.sessions]) session.end();
+    for (const socket of [...this.sockets]) socket.abandon();
+    this.fleet.note(`${this.name} stops`);
+  }
+
+  /**
+   * @param {'kept'|'nothing'|'snapshot'|'last-second'} what data it has: all, none, those of the
+   *   latest snapshot, all but those of the last second
+   */
+  start(what) {
+    const kept = this.server.keys.snapshot();
+    const { seconds } = this;
+    const data = {
+      kept,
+      nothing: null,
+      snapshot: seconds[0] ?? null,
+      'last-second': seconds.at(-1) ?? null,
+    }[what];
+    this.server.restart(data, what === 'snapshot');
+    this.isAlive = true;
+    this.isFrozen = false;
+    this.fleet.note(`${this.name} starts with ${what}`);
+    this.#listen();
+  }
+
+  /** Writes snapshots. @param {number} everyMs @param {number} count are kept */
+  keepSnapshots(everyMs, count) {
+    const save = () => {
+      if (this.isAlive) {
+        this.seconds.push(this.server.keys.snapshot());
+        if (this.seconds.length > count) this.seconds.shift();
+      }
+      this.simulator.schedule(everyMs, this.simulator.self, save);
+    };
+    save();
   }
 
   #listen() {

@@ -120,7 +120,9 @@ export class SimulatedProcess {
   }
 
   #main() {
-    this.modules.run(this.exec).catch((error) => this.fault(error));
+    const { direct } = this.machine;
+    const running = direct === null ? this.modules.run(this.exec) : direct(this);
+    running.catch((/** @type {unknown} */ error) => this.fault(error));
   }
 
   enter() {}

@@ -47,7 +47,8 @@ export class SimulatedSocket extends EventEmitter {
   readableFlowing = null;
   bytesRead = 0;
   bytesWritten = 0;
-  encrypted = undefined;
+  /** Node's HTTP corks its socket by this field. */
+  _writableState = { corked: 0 };
   /** Bytes that the peer has not read yet. */
   underWay = 0;
   /** When the last parcel arrives at the peer. */

@@ -1,0 +1,294 @@
+// faults.js: the faults of a simulated fleet. Each function causes one, and returns what heals it.
+//
+// They are those of test/checker/nemesis.js, as far as virtual processes and networks have them, and
+// some that real ones do not: half-open links, clocks that jump, writes that are lost to the last
+// millisecond.
+
+/** @import { World } from './world.js' */
+/** @typedef {() => unknown} Heal may be a promise */
+
+/**
+ * @typedef {object} Fault
+ * @property {readonly [number, number]} holdMs for how long: from, to
+ * @property {'redis'|'webhooks'} [needs]
+ * @property {(world: World) => Heal} inflict
+ */
+
+/** A server with more unexpected deaths in a minute gives up. */
+const MAX_KILLS = 3;
+const KILL_WINDOW_MS = 65_000;
+
+/** @type {Readonly<Record<string, Fault>>} */
+export const FAULTS = Object.freeze({
+  workerKilled: {
+    holdMs: [0, 500],
+    inflict(world) {
+      const server = world.random.pick(world.servers);
+      if (mayKill(world, server)) world.random.pick(server.workers)?.signal('SIGKILL');
+      return () => world.whole(server);
+    },
+  },
+  workerFrozen: {
+    holdMs: [200, 8000],
+    inflict(world) {
+      const server = world.random.pick(world.servers);
+      const worker = mayKill(world, server) ? world.random.pick(server.workers) : undefined;
+      worker?.signal('SIGSTOP');
+      return () => {
+        worker?.signal('SIGCONT');
+        return world.whole(server);
+      };
+    },
+  },
+  primaryKilled: {
+    holdMs: [500, 3000],
+    inflict(world) {
+      const server = world.random.pick(world.servers);
+      server.primary?.signal('SIGKILL');
+      return async () => {
+        await world.gone(server);
+        server.start();
+        await world.whole(server);
+      };
+    },
+  },
+  primaryFrozen: {
+    holdMs: [200, 6000],
+    inflict(world) {
+      const { primary } = world.random.pick(world.servers);
+      primary?.signal('SIGSTOP');
+      return () => primary?.signal('SIGCONT');
+    },
+  },
+  machineLost: {
+    holdMs: [500, 8000],
+    inflict(world) {
+      const server = world.random.pick(world.servers);
+      server.machine.stop();
+      return async () => {
+        server.start();
+        await world.whole(server);
+      };
+    },
+  },
+  serverTerminated: {
+    holdMs: [0, 2000],
+    inflict(world) {
+      const server = world.random.pick(world.servers);
+      server.primary?.signal('SIGTERM');
+      return async () => {
+        await world.gone(server);
+        server.start();
+        await world.whole(server);
+      };
+    },
+  },
+  serverReloaded: {
+    holdMs: [0, 4000],
+    inflict(world) {
+      const server = world.random.pick(world.servers);
+      server.primary?.signal('SIGHUP');
+      return async () => {
+        await world.reloaded(server);
+        await world.whole(server);
+      };
+    },
+  },
+  courierKilled: {
+    holdMs: [0, 2000],
+    needs: 'webhooks',
+    inflict(world) {
+      world.random.pick(world.servers).courier?.signal('SIGKILL');
+      return () => {};
+    },
+  },
+  courierFrozen: {
+    holdMs: [500, 20_000],
+    needs: 'webhooks',
+    inflict(world) {
+      const { courier } = world.random.pick(world.servers);
+      courier?.signal('SIGSTOP');
+      return () => courier?.signal('SIGCONT');
+    },
+  },
+  clientsCut: {
+    holdMs: [500, 12_000],
+    inflict(world) {
+      const { host } = world.random.pick(world.servers).machine;
+      return cut(world, world.clients.host, host, world.random.below(3));
+    },
+  },
+  clientsReset: {
+    holdMs: [0, 0],
+    inflict(world) {
+      const { network } = world.fleet;
+      const { host } = world.random.pick(world.servers).machine;
+      const share = world.random.next();
+      network.breakConnections(world.clients.host, host, () => world.random.next() < share);
+      return () => {};
+    },
+  },
+  slowReaders: {
+    holdMs: [2000, 15_000],
+    inflict(world) {
+      const { readers } = world.workload;
+      const count = Math.ceil(readers.length * world.random.between(0.02, 0.15));
+      const some = world.random.shuffled(readers).slice(0, count);
+      for (const reader of some) reader.pause();
+      return () => {
+        for (const reader of some) reader.resume();
+      };
+    },
+  },
+  clockJumped: {
+    holdMs: [1000, 10_000],
+    inflict(world) {
+      const { machine } = world.random.pick(world.servers);
+      machine.skewMs = world.random.between(-4000, 4000);
+      return () => {
+        machine.skewMs = 0;
+      };
+    },
+  },
+  linksSlow: {
+    holdMs: [1000, 10_000],
+    inflict(world) {
+      const one = world.random.pick(world.hosts);
+      const other = world.random.pick(world.hosts.filter((host) => host !== one));
+      const extraMs = world.random.between(20, 600);
+      for (const way of ways(world, one, other)) way.extraMs = extraMs;
+      return () => {
+        for (const way of ways(world, one, other)) way.extraMs = 0;
+      };
+    },
+  },
+  redisCut: {
+    holdMs: [300, 12_000],
+    needs: 'redis',
+    inflict(world) {
+      const { host } = world.random.pick(world.servers).machine;
+      return cut(world, host, world.redis.host, world.random.below(3));
+    },
+  },
+  redisCutForAll: {
+    holdMs: [300, 9000],
+    needs: 'redis',
+    inflict(world) {
+      const kind = world.random.below(3);
+      const heals = world.servers.map(({ machine }) => cut(world, machine.host, world.redis.host, kind));
+      return () => {
+        for (const heal of heals) heal();
+      };
+    },
+  },
+  redisReset: {
+    holdMs: [0, 0],
+    needs: 'redis',
+    inflict(world) {
+      const share = world.random.next();
+      for (const { machine } of world.servers)
+        world.fleet.network.breakConnections(
+          machine.host,
+          world.redis.host,
+          () => world.random.next() < share,
+        );
+      return () => {};
+    },
+  },
+  redisFrozen: {
+    holdMs: [200, 9000],
+    needs: 'redis',
+    inflict({ redis }) {
+      redis.freeze();
+      return () => redis.thaw();
+    },
+  },
+  redisDown: {
+    holdMs: [500, 8000],
+    needs: 'redis',
+    inflict({ redis }) {
+      redis.stop();
+      return () => redis.start('kept');
+    },
+  },
+  redisEmptied: {
+    holdMs: [200, 4000],
+    needs: 'redis',
+    inflict({ redis }) {
+      redis.stop();
+      return () => redis.start('nothing');
+    },
+  },
+  redisRolledBack: {
+    holdMs: [200, 4000],
+    needs: 'redis',
+    inflict({ redis }) {
+      redis.stop();
+      return () => redis.start('snapshot');
+    },
+  },
+  redisLosesASecond: {
+    holdMs: [200, 4000],
+    needs: 'redis',
+    inflict({ redis }) {
+      redis.stop();
+      return () => redis.start('last-second');
+    },
+  },
+  redisFlushed: {
+    holdMs: [0, 0],
+    needs: 'redis',
+    inflict({ redis }) {
+      redis.server.empty();
+      return () => {};
+    },
+  },
+  redisFull: {
+    holdMs: [500, 6000],
+    needs: 'redis',
+    inflict({ redis }) {
+      redis.server.isFull = true;
+      return () => {
+        redis.server.isFull = false;
+      };
+    },
+  },
+  redisReadOnly: {
+    holdMs: [500, 6000],
+    needs: 'redis',
+    inflict({ redis }) {
+      redis.server.refusesWrites = 'NOREPLICAS Not enough good replicas to write.';
+      return () => {
+        redis.server.refusesWrites = null;
+      };
+    },
+  },
+});
+
+/** @param {World} world @param {World['servers'][number]} server */
+function mayKill({ nowMs }, server) {
+  server.kills = server.kills.filter((atMs) => atMs > nowMs - KILL_WINDOW_MS);
+  if (server.kills.length >= MAX_KILLS) return false;
+  server.kills.push(nowMs);
+  return true;
+}
+
+/**
+ * @param {World} world @param {string} one @param {string} other
+ * @param {number} kind 0: both directions, 1 and 2: one of them @returns {Heal}
+ */
+function cut({ fleet: { network } }, one, other, kind) {
+  const pairs = [
+    [one, other],
+    [other, one],
+  ].filter((_, i) => kind !== 2 - i);
+  for (const [from, to] of pairs) network.cut(from, to);
+  return () => {
+    for (const [from, to] of pairs) network.heal(from, to);
+  };
+}
+
+/** @param {World} world @param {string} one @param {string} other */
+function ways({ fleet: { network } }, one, other) {
+  return [network.way(one, other), network.way(other, one)];
+}

@@ -1,0 +1,130 @@
+// world.js: what a director and the faults see of a simulated deployment.
+
+import { Fleet } from './fleet.js';
+
+const FIRST_PORT = 8101;
+const GONE_MS = 40_000;
+const WHOLE_MS = 60_000;
+const POLL_MS = 50;
+const SNAPSHOT_MS = 1000;
+const SNAPSHOTS = 8;
+
+/** @import { Machine } from './machine.js' */
+/** @import { SimulatedProcess } from './simulated-process.js' */
+
+/**
+ * @typedef {object} Plan what the seed has drawn
+ * @property {number} seed @property {'redis'|'embedded'} topology
+ * @property {number} servers @property {number} workers of each
+ * @property {Record<string, string>} env of the servers
+ * @property {Record<string, string>} files on the disk of each server, by path
+ * @property {number} pieces share of parcels that arrive in pieces
+ */
+
+/** A server of the deployment, over its restarts. */
+class SimulatedFanfare {
+  /** @type {SimulatedProcess|null} */
+  primary = null;
+  /** When workers were killed. @type {number[]} */
+  kills = [];
+  /** Reloads that have ended. */
+  reloads = 0;
+
+  /** @param {Fleet} fleet @param {Machine} machine @param {Record<string, string>} env */
+  constructor(fleet, machine, env) {
+    this.fleet = fleet;
+    this.machine = machine;
+    this.env = env;
+  }
+
+  start() {
+    this.kills = [];
+    this.primary = this.fleet.startServer(this.machine, this.env);
+  }
+
+  /** Those that have not ended. @returns {SimulatedProcess[]} */
+  get workers() {
+    return [...this.machine.processes].filter(({ kind, isAlive }) => kind === 'cluster' && isAlive);
+  }
+
+  get courier() {
+    return [...this.machine.processes].find(({ args }) => args[0] === 'courier') ?? null;
+  }
+
+  get url() {
+    return `ws://127.0.0.1:${this.env.PORT}/`;
+  }
+}
+
+export class World {
+  /** @type {any} the workload of the director */
+  workload = null;
+
+  /** @param {Plan} plan */
+  constructor(plan) {
+    this.plan = plan;
+    this.fleet = new Fleet(plan.seed);
+    const { fleet } = this;
+    fleet.network.pieces = plan.pieces;
+    this.random = fleet.random;
+    this.redis = /** @type {import('./redis-host.js').RedisHost} */ (/** @type {unknown} */ (null));
+    if (plan.topology === 'redis') {
+      this.redis = fleet.addRedis('redis');
+      this.redis.keepSnapshots(SNAPSHOT_MS, SNAPSHOTS);
+    }
+    /** @type {SimulatedFanfare[]} */
+    this.servers = [];
+    for (let i = 0; i < plan.servers; i++) this.#addServer(i);
+    this.clients = fleet.addMachine('clients', false);
+  }
+
+  /** @param {number} i */
+  #addServer(i) {
+    const { plan, fleet } = this;
+    const machine = fleet.addMachine(`server-${i}`);
+    const port = FIRST_PORT + i;
+    fleet.network.gateway.set(port, machine.host);
+    for (const [path, text] of Object.entries(plan.files)) machine.disk.put(path, Buffer.from(text), 0);
+    const env = {
+      ...plan.env,
+      PORT: String(port),
+      WORKERS: String(plan.workers),
+      SERVER_ID: `server-${i}`,
+      ...(this.redis && { REDIS_URL: this.redis.url }),
+    };
+    this.servers.push(new SimulatedFanfare(fleet, machine, env));
+  }
+
+  get nowMs() {
+    return this.fleet.simulator.nowMs;
+  }
+
+  get hosts() {
+    const hosts = [this.clients, ...this.servers.map(({ machine }) => machine)].map(({ host }) => host);
+    return this.redis ? [...hosts, this.redis.host] : hosts;
+  }
+
+  /** Has it all its workers? @param {SimulatedFanfare} server */
+  async whole(server) {
+    await this.#until(() => server.workers.length === this.plan.workers, WHOLE_MS);
+  }
+
+  /** All its processes have ended. @param {SimulatedFanfare} server */
+  async gone(server) {
+    await this.#until(() => server.machine.processes.size === 0, GONE_MS);
+    server.machine.stop();
+  }
+
+  /** @param {SimulatedFanfare} server */
+  async reloaded(server) {
+    const old = new Set(server.workers);
+    await this.#until(() => server.workers.every((one) => !old.has(one)), WHOLE_MS);
+  }
+
+  /** Must run in a simulated process. @param {() => boolean} condition @param {number} withinMs */
+  async #until(condition, withinMs) {
+    const end = this.nowMs + withinMs;
+    while (!condition() && this.nowMs < end)
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
