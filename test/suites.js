@@ -77,6 +77,10 @@ export const PROGRAMS = {
     about: '25 kinds of floods by 2,000 sockets; an hour',
     command: 'node test/faults/flood.js',
   },
+  simulate: {
+    about: 'whole fleets in one thread on virtual time; a seed repeats a run; ten minutes',
+    command: 'node test/simulation/simulate.js',
+  },
   'simulate-redis': {
     about: "100,000 commands and scripts for the simulation's Redis and the real one, compared",
     command: 'node test/simulation/redis/differential.js',

@@ -35,7 +35,11 @@ const REPLACED = {
   http: (owner) => ({ ...http, ...httpModule(owner) }),
   https: (owner) => ({ ...https, ...httpModule(owner) }),
   fs: (owner) => ({ ...fs, ...diskModules(owner).fs }),
-  'fs/promises': (owner) => ({ ...fs.promises, constants: fs.constants, ...diskModules(owner).promises }),
+  'fs/promises': (owner) => ({
+    ...fs.promises,
+    constants: fs.constants,
+    ...diskModules(owner).promises,
+  }),
   os: (owner) => ({
     ...os,
     hostname: () => owner.machine.name,
@@ -52,7 +56,11 @@ const REPLACED = {
   }),
   perf_hooks: () => ({ ...perfHooks, performance, PerformanceObserver: NoObserver }),
   'timers/promises': () => ({
-    setTimeout: (/** @type {number} */ ms, /** @type {unknown} */ value, /** @type {any} */ options) =>
+    setTimeout: (
+      /** @type {number} */ ms,
+      /** @type {unknown} */ value,
+      /** @type {any} */ options,
+    ) =>
       abortable(options?.signal, (resolve) => {
         const timer = setTimeout(resolve, ms, value);
         return () => clearTimeout(timer);
@@ -61,7 +69,15 @@ const REPLACED = {
       new Promise((resolve) => setImmediate(resolve, value)),
     setInterval: undefined,
   }),
-  timers: () => ({ ...timers, setTimeout, setInterval, setImmediate, clearTimeout, clearInterval, clearImmediate }),
+  timers: () => ({
+    ...timers,
+    setTimeout,
+    setInterval,
+    setImmediate,
+    clearTimeout,
+    clearInterval,
+    clearImmediate,
+  }),
   tty: () => ({ ...tty, isatty: () => false }),
   dns: (owner) => ({
     ...dns,
@@ -101,11 +117,14 @@ class NoObserver {
 /** @param {SimulatedProcess} owner @param {string} name @returns {Exports} */
 export function builtinFor(owner, name) {
   const create = REPLACED[name];
-  const members = /** @type {Exports} */ (create === undefined ? require(`node:${name}`) : create(owner));
+  const members = /** @type {Exports} */ (
+    create === undefined ? require(`node:${name}`) : create(owner)
+  );
   const exports = /** @type {Exports} */ ({});
   for (const key of Object.keys(members)) exports[key] = members[key];
   // A function, such as the one of node:assert, has its members, too.
-  exports.default = typeof members === 'function' || create === undefined ? members : { ...members };
+  exports.default =
+    typeof members === 'function' || create === undefined ? members : { ...members };
   return exports;
 }
 
@@ -115,7 +134,11 @@ export function builtinFor(owner, name) {
  */
 function abortable(signal, begin) {
   return new Promise((resolve, reject) => {
-    const reason = () => Object.assign(new Error('The operation was aborted'), { name: 'AbortError', code: 'ABORT_ERR' });
+    const reason = () =>
+      Object.assign(new Error('The operation was aborted'), {
+        name: 'AbortError',
+        code: 'ABORT_ERR',
+      });
     if (signal?.aborted) return reject(reason());
     const stop = begin(resolve);
     signal?.addEventListener('abort', () => {
@@ -176,7 +199,7 @@ function cryptoModule(owner) {
     for (let i = 0; i < bytes.length; i++) bytes[i] = random.below(256);
     return view;
   };
-  const randomBytes = (/** @type {number} */ size, /** @type {any} */ done) => {
+  const randomBytes = (/** @type {number} */ size, /** @type {any} */ done = undefined) => {
     const bytes = fill(Buffer.alloc(size));
     if (done) process.nextTick(done, null, bytes);
     return bytes;
@@ -242,7 +265,10 @@ function workerHandle(child, id) {
     isDead: () => !child.isAlive,
     kill: (/** @type {string} */ signal) => child.signal(signal ?? 'SIGTERM'),
     send: (/** @type {unknown} */ message, /** @type {any[]} */ ...rest) =>
-      child.channel?.sendDown(message, rest.find((one) => typeof one === 'function')),
+      child.channel?.sendDown(
+        message,
+        rest.find((one) => typeof one === 'function'),
+      ),
     disconnect: () => child.channel?.close(),
   });
 }
@@ -264,7 +290,10 @@ function childModule(owner) {
           stdin,
           kill: (/** @type {string} */ signal) => child.signal(signal ?? 'SIGTERM'),
           send: (/** @type {unknown} */ message, /** @type {any[]} */ ...rest) =>
-            child.channel?.sendDown(message, rest.find((one) => typeof one === 'function')),
+            child.channel?.sendDown(
+              message,
+              rest.find((one) => typeof one === 'function'),
+            ),
           disconnect: () => child.channel?.close(),
         }),
         {

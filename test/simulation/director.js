@@ -11,8 +11,17 @@ import { WebhookWatch } from '../checker/webhook-watch.js';
 import { Workload } from '../checker/workload.js';
 import { pause } from '../harness/run.js';
 
-const LONG_QUIET_SHARE = 0.15;
+/** This part of the population loses its connections with a fault, and returns within LATE_MS. */
+const LEAVING_SHARE = 0.05;
+const LATE_MS = 4000;
 const BACK_MS = 60_000;
+
+/**
+ * @typedef {object} Planned a fault that will happen
+ * @property {string} name of faults.js @property {number} holdMs
+ * @property {number} seed of its choices @property {boolean} losesClients
+ */
+/** @typedef {{waitMs: number, faults: Planned[]}} Step faults that begin together, after a pause */
 
 /**
  * @param {import('./world.js').World} world
@@ -46,7 +55,7 @@ export async function direct(world, plan, recorder) {
   await workload.start();
   workload.publish();
   await chaos(world, plan, recorder, watch);
-  return calm(world, workload, recorder, watch);
+  return calm(workload, recorder, watch);
 }
 
 /** @param {import('./world.js').World} world @param {any} plan */
@@ -58,35 +67,34 @@ async function startReceiver(world, plan) {
   return new WebhookWatch(receiver, '');
 }
 
-/** @param {import('./world.js').World} world @param {any} plan @param {any} recorder @param {WebhookWatch|null} watch */
-async function chaos(world, plan, recorder, watch) {
-  const { workload } = world;
-  const random = new Random(plan.seed + 2);
-  const end = performance.now() + plan.chaosMs;
-  while (performance.now() < end) {
-    const [low, high] = plan.quietMs;
-    await pause(random.next() < LONG_QUIET_SHARE ? SETTLE_US / 1000 + 1000 : random.between(low, high));
-    if (plan.faults.length === 0) continue;
-    const count = random.next() < plan.doubles ? 2 : 1;
-    const faults = Array.from({ length: count }, () => random.pick(plan.faults));
-    await Promise.all(faults.map((fault) => suffer(world, fault, random, recorder, watch, workload)));
+/**
+ * @param {import('./world.js').World} world @param {{schedule: readonly Step[]}} plan
+ * @param {any} recorder @param {WebhookWatch|null} watch
+ */
+async function chaos(world, { schedule }, recorder, watch) {
+  for (const { waitMs, faults } of schedule) {
+    await pause(waitMs);
+    await Promise.all(faults.map((fault) => suffer(world, fault, recorder, watch)));
   }
 }
 
-/** @param {import('./world.js').World} world @param {any} fault @param {Random} random @param {any} recorder @param {WebhookWatch|null} watch @param {any} workload */
-async function suffer(world, { name, holdMs, inflict }, random, recorder, watch, workload) {
+/** @param {import('./world.js').World} world @param {Planned} planned @param {any} recorder @param {WebhookWatch|null} watch */
+async function suffer(world, { name, holdMs, seed, losesClients }, recorder, watch) {
+  const random = new Random(seed);
   recorder.write({ type: 'start', name });
   const healed = watch?.fault();
-  const heal = await inflict(world);
-  if (random.next() < 0.5) workload.population?.lose(0.05, () => random.between(0, 4000));
-  await pause(random.between(holdMs[0], holdMs[1]));
+  const heal = await world.faults[name].inflict(world, random);
+  if (losesClients)
+    world.workload.population?.lose(LEAVING_SHARE, () => random.between(0, LATE_MS));
+  await pause(holdMs);
   await heal();
   healed?.();
   recorder.write({ type: 'stop', name });
 }
 
-/** @param {import('./world.js').World} world @param {Workload} workload @param {any} recorder @param {WebhookWatch|null} watch */
-async function calm(world, workload, recorder, watch) {
+/** @param {Workload} workload @param {any} recorder @param {WebhookWatch|null} watch */
+async function calm(workload, recorder, watch) {
+  await pause(SETTLE_US / 1000 + 1000);
   await workload.population?.census();
   workload.population?.silence();
   await workload.joined(SETTLE_US / 1000).catch(() => {});

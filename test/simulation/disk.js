@@ -46,7 +46,7 @@ function text(path) {
 
 /** @param {any} options @returns {BufferEncoding|undefined} */
 function encodingOf(options) {
-  return typeof options === 'string' ? options : options?.encoding;
+  return typeof options === 'string' ? /** @type {BufferEncoding} */ (options) : options?.encoding;
 }
 
 /** @param {SimulatedProcess} owner */
@@ -82,7 +82,14 @@ export function diskModules(owner) {
     if (file === undefined && !disk.folders.has(name)) throw fileError('ENOENT', name);
     const { bytes, ino, mtimeMs } = file ?? { bytes: Buffer.alloc(0), ino: 0, mtimeMs: now() };
     const uid = process.getuid?.() ?? 0;
-    return { size: bytes.length, ino, mtimeMs, uid, isFile: () => file !== undefined, isDirectory: () => file === undefined };
+    return {
+      size: bytes.length,
+      ino,
+      mtimeMs,
+      uid,
+      isFile: () => file !== undefined,
+      isDirectory: () => file === undefined,
+    };
   };
   const remove = (/** @type {unknown} */ path) => {
     const name = text(path);
@@ -94,7 +101,11 @@ export function diskModules(owner) {
     if (!disk.has(text(path)) && !fs.existsSync(text(path))) throw fileError('ENOENT', text(path));
   };
   const append = (/** @type {string} */ name, /** @type {any} */ data) =>
-    disk.put(name, Buffer.concat([disk.files.get(name)?.bytes ?? Buffer.alloc(0), Buffer.from(data)]), now());
+    disk.put(
+      name,
+      Buffer.concat([disk.files.get(name)?.bytes ?? Buffer.alloc(0), Buffer.from(data)]),
+      now(),
+    );
   const open = (/** @type {unknown} */ path, /** @type {string} */ flags = 'r') =>
     later(() => {
       const name = text(path);
@@ -128,8 +139,10 @@ export function diskModules(owner) {
   };
   return {
     promises: {
-      readFile: (/** @type {unknown} */ path, /** @type {any} */ options) => later(() => read(path, options)),
-      writeFile: (/** @type {unknown} */ path, /** @type {any} */ data) => later(() => write(path, data)),
+      readFile: (/** @type {unknown} */ path, /** @type {any} */ options) =>
+        later(() => read(path, options)),
+      writeFile: (/** @type {unknown} */ path, /** @type {any} */ data) =>
+        later(() => write(path, data)),
       mkdir: (/** @type {unknown} */ path) => later(() => void disk.folders.add(text(path))),
       mkdtemp: (/** @type {string} */ prefix) => later(() => folderOf(prefix)),
       readdir: (/** @type {unknown} */ path) => later(() => list(path)),
@@ -148,7 +161,8 @@ export function diskModules(owner) {
     },
     fs: {
       readFileSync: read,
-      existsSync: (/** @type {unknown} */ path) => disk.has(text(path)) || fs.existsSync(text(path)),
+      existsSync: (/** @type {unknown} */ path) =>
+        disk.has(text(path)) || fs.existsSync(text(path)),
       rmSync: remove,
       mkdirSync: (/** @type {unknown} */ path) => void disk.folders.add(text(path)),
       writeFileSync: write,
@@ -157,7 +171,11 @@ export function diskModules(owner) {
         Readable.from(
           (async function* () {
             const all = await later(() => bytesOf(disk, text(path)));
-            const { start = 0, end = Number.POSITIVE_INFINITY, encoding } = typeof options === 'string' ? { encoding: options } : options;
+            const {
+              start = 0,
+              end = Number.POSITIVE_INFINITY,
+              encoding,
+            } = typeof options === 'string' ? { encoding: options } : options;
             const part = all.subarray(start, end + 1);
             yield encoding ? part.toString(encoding) : part;
           })(),

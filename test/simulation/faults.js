@@ -4,6 +4,7 @@
 // some that real ones do not: half-open links, clocks that jump, writes that are lost to the last
 // millisecond.
 
+/** @import { Random } from '../checker/random.js' */
 /** @import { World } from './world.js' */
 /** @typedef {() => unknown} Heal may be a promise */
 
@@ -11,7 +12,7 @@
  * @typedef {object} Fault
  * @property {readonly [number, number]} holdMs for how long: from, to
  * @property {'redis'|'webhooks'} [needs]
- * @property {(world: World) => Heal} inflict
+ * @property {(world: World, random: Random) => Heal} inflict
  */
 
 /** A server with more unexpected deaths in a minute gives up. */
@@ -22,17 +23,17 @@ const KILL_WINDOW_MS = 65_000;
 export const FAULTS = Object.freeze({
   workerKilled: {
     holdMs: [0, 500],
-    inflict(world) {
-      const server = world.random.pick(world.servers);
-      if (mayKill(world, server)) world.random.pick(server.workers)?.signal('SIGKILL');
+    inflict(world, random) {
+      const server = random.pick(world.servers);
+      if (mayKill(world, server)) random.pick(server.workers)?.signal('SIGKILL');
       return () => world.whole(server);
     },
   },
   workerFrozen: {
     holdMs: [200, 8000],
-    inflict(world) {
-      const server = world.random.pick(world.servers);
-      const worker = mayKill(world, server) ? world.random.pick(server.workers) : undefined;
+    inflict(world, random) {
+      const server = random.pick(world.servers);
+      const worker = mayKill(world, server) ? random.pick(server.workers) : undefined;
       worker?.signal('SIGSTOP');
       return () => {
         worker?.signal('SIGCONT');
@@ -42,8 +43,8 @@ export const FAULTS = Object.freeze({
   },
   primaryKilled: {
     holdMs: [500, 3000],
-    inflict(world) {
-      const server = world.random.pick(world.servers);
+    inflict(world, random) {
+      const server = random.pick(world.servers);
       server.primary?.signal('SIGKILL');
       return async () => {
         await world.gone(server);
@@ -54,16 +55,16 @@ export const FAULTS = Object.freeze({
   },
   primaryFrozen: {
     holdMs: [200, 6000],
-    inflict(world) {
-      const { primary } = world.random.pick(world.servers);
+    inflict(world, random) {
+      const { primary } = random.pick(world.servers);
       primary?.signal('SIGSTOP');
       return () => primary?.signal('SIGCONT');
     },
   },
   machineLost: {
     holdMs: [500, 8000],
-    inflict(world) {
-      const server = world.random.pick(world.servers);
+    inflict(world, random) {
+      const server = random.pick(world.servers);
       server.machine.stop();
       return async () => {
         server.start();
@@ -73,8 +74,8 @@ export const FAULTS = Object.freeze({
   },
   serverTerminated: {
     holdMs: [0, 2000],
-    inflict(world) {
-      const server = world.random.pick(world.servers);
+    inflict(world, random) {
+      const server = random.pick(world.servers);
       server.primary?.signal('SIGTERM');
       return async () => {
         await world.gone(server);
@@ -85,8 +86,8 @@ export const FAULTS = Object.freeze({
   },
   serverReloaded: {
     holdMs: [0, 4000],
-    inflict(world) {
-      const server = world.random.pick(world.servers);
+    inflict(world, random) {
+      const server = random.pick(world.servers);
       server.primary?.signal('SIGHUP');
       return async () => {
         await world.reloaded(server);
@@ -97,43 +98,43 @@ export const FAULTS = Object.freeze({
   courierKilled: {
     holdMs: [0, 2000],
     needs: 'webhooks',
-    inflict(world) {
-      world.random.pick(world.servers).courier?.signal('SIGKILL');
+    inflict(world, random) {
+      random.pick(world.servers).courier?.signal('SIGKILL');
       return () => {};
     },
   },
   courierFrozen: {
     holdMs: [500, 20_000],
     needs: 'webhooks',
-    inflict(world) {
-      const { courier } = world.random.pick(world.servers);
+    inflict(world, random) {
+      const { courier } = random.pick(world.servers);
       courier?.signal('SIGSTOP');
       return () => courier?.signal('SIGCONT');
     },
   },
   clientsCut: {
     holdMs: [500, 12_000],
-    inflict(world) {
-      const { host } = world.random.pick(world.servers).machine;
-      return cut(world, world.clients.host, host, world.random.below(3));
+    inflict(world, random) {
+      const { host } = random.pick(world.servers).machine;
+      return cut(world, world.clients.host, host, random.below(3));
     },
   },
   clientsReset: {
     holdMs: [0, 0],
-    inflict(world) {
+    inflict(world, random) {
       const { network } = world.fleet;
-      const { host } = world.random.pick(world.servers).machine;
-      const share = world.random.next();
-      network.breakConnections(world.clients.host, host, () => world.random.next() < share);
+      const { host } = random.pick(world.servers).machine;
+      const share = random.next();
+      network.breakConnections(world.clients.host, host, () => random.next() < share);
       return () => {};
     },
   },
   slowReaders: {
     holdMs: [2000, 15_000],
-    inflict(world) {
+    inflict(world, random) {
       const { readers } = world.workload;
-      const count = Math.ceil(readers.length * world.random.between(0.02, 0.15));
-      const some = world.random.shuffled(readers).slice(0, count);
+      const count = Math.ceil(readers.length * random.between(0.02, 0.15));
+      const some = random.shuffled(readers).slice(0, count);
       for (const reader of some) reader.pause();
       return () => {
         for (const reader of some) reader.resume();
@@ -142,9 +143,9 @@ export const FAULTS = Object.freeze({
   },
   clockJumped: {
     holdMs: [1000, 10_000],
-    inflict(world) {
-      const { machine } = world.random.pick(world.servers);
-      machine.skewMs = world.random.between(-4000, 4000);
+    inflict(world, random) {
+      const { machine } = random.pick(world.servers);
+      machine.skewMs = random.between(-4000, 4000);
       return () => {
         machine.skewMs = 0;
       };
@@ -152,10 +153,10 @@ export const FAULTS = Object.freeze({
   },
   linksSlow: {
     holdMs: [1000, 10_000],
-    inflict(world) {
-      const one = world.random.pick(world.hosts);
-      const other = world.random.pick(world.hosts.filter((host) => host !== one));
-      const extraMs = world.random.between(20, 600);
+    inflict(world, random) {
+      const one = random.pick(world.hosts);
+      const other = random.pick(world.hosts.filter((host) => host !== one));
+      const extraMs = random.between(20, 600);
       for (const way of ways(world, one, other)) way.extraMs = extraMs;
       return () => {
         for (const way of ways(world, one, other)) way.extraMs = 0;
@@ -165,17 +166,19 @@ export const FAULTS = Object.freeze({
   redisCut: {
     holdMs: [300, 12_000],
     needs: 'redis',
-    inflict(world) {
-      const { host } = world.random.pick(world.servers).machine;
-      return cut(world, host, world.redis.host, world.random.below(3));
+    inflict(world, random) {
+      const { host } = random.pick(world.servers).machine;
+      return cut(world, host, world.redis.host, random.below(3));
     },
   },
   redisCutForAll: {
     holdMs: [300, 9000],
     needs: 'redis',
-    inflict(world) {
-      const kind = world.random.below(3);
-      const heals = world.servers.map(({ machine }) => cut(world, machine.host, world.redis.host, kind));
+    inflict(world, random) {
+      const kind = random.below(3);
+      const heals = world.servers.map(({ machine }) =>
+        cut(world, machine.host, world.redis.host, kind),
+      );
       return () => {
         for (const heal of heals) heal();
       };
@@ -184,13 +187,13 @@ export const FAULTS = Object.freeze({
   redisReset: {
     holdMs: [0, 0],
     needs: 'redis',
-    inflict(world) {
-      const share = world.random.next();
+    inflict(world, random) {
+      const share = random.next();
       for (const { machine } of world.servers)
         world.fleet.network.breakConnections(
           machine.host,
           world.redis.host,
-          () => world.random.next() < share,
+          () => random.next() < share,
         );
       return () => {};
     },

@@ -80,7 +80,8 @@ export function replaceGlobals(simulator) {
   const random = () => (presentProcess(simulator)?.random ?? chance).next();
   const abortAfter = (/** @type {number} */ ms) => {
     const controller = new AbortController();
-    const reason = () => new DOMException('The operation was aborted due to timeout', 'TimeoutError');
+    const reason = () =>
+      new DOMException('The operation was aborted due to timeout', 'TimeoutError');
     new Timer(simulator, ms, false, () => controller.abort(reason()), []);
     return controller.signal;
   };
@@ -135,7 +136,9 @@ function replace(object, members) {
   for (const [name, value] of Object.entries(members))
     Object.defineProperty(object, name, { value, configurable: true, writable: true });
   return () => {
-    for (const [name, descriptor] of /** @type {[string, PropertyDescriptor|undefined][]} */ (before)) {
+    for (const [name, descriptor] of /** @type {[string, PropertyDescriptor|undefined][]} */ (
+      before
+    )) {
       if (descriptor === undefined) delete object[name];
       else Object.defineProperty(object, name, descriptor);
     }

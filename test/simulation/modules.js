@@ -115,8 +115,7 @@ export class Modules {
   #replacement(url) {
     const { owner } = this;
     if (url.startsWith('node:')) return builtinFor(owner, url.slice('node:'.length));
-    if (url.startsWith('file:') || url.startsWith('simulated:')) return substituteFor(owner, url);
-    return packageFor(owner, url);
+    return url.startsWith('file:') ? substituteFor(owner, url) : packageFor(owner, url);
   }
 }
 
@@ -176,9 +175,13 @@ export function loadCommonJs(name, builtins) {
       },
       { resolve: inner.resolve },
     );
-    const wrapped = vm.compileFunction(text, ['exports', 'require', 'module', '__filename', '__dirname'], {
-      filename: path,
-    });
+    const wrapped = vm.compileFunction(
+      text,
+      ['exports', 'require', 'module', '__filename', '__dirname'],
+      {
+        filename: path,
+      },
+    );
     wrapped.call(module.exports, module.exports, require, module, path, dirname(path));
     return module.exports;
   };

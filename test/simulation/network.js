@@ -318,8 +318,7 @@ export class Network {
       socket.fromHost !== socket.toHost &&
       this.random.next() < this.pieces &&
       this.#split(socket, parcel);
-    if (isSplit)
-      this.simulator.schedule(0, peer.owner, () => this.#arrive(socket, peer));
+    if (isSplit) this.simulator.schedule(0, peer.owner, () => this.#arrive(socket, peer));
     peer.arrive(parcel);
   }
 

@@ -54,7 +54,8 @@ export function createProcessObject(owner) {
       owner.exit(code ?? members.exitCode ?? 0);
       throw EXIT;
     },
-    kill: (/** @type {number} */ pid, /** @type {string} */ signal) => owner.machine.kill(pid, signal),
+    kill: (/** @type {number} */ pid, /** @type {string} */ signal) =>
+      owner.machine.kill(pid, signal),
     get connected() {
       return owner.channel?.isOpen ?? false;
     },
@@ -91,7 +92,8 @@ function namesOf(object) {
   const names = new Set();
   for (let at = object; at !== null && at !== Object.prototype; at = Object.getPrototypeOf(at))
     for (const name of Object.getOwnPropertyNames(at)) names.add(name);
-  for (const name of ['constructor', '_events', '_eventsCount', '_maxListeners']) names.delete(name);
+  for (const name of ['constructor', '_events', '_eventsCount', '_maxListeners'])
+    names.delete(name);
   return names;
 }
 

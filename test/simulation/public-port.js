@@ -19,13 +19,25 @@ import {
 import { responseText } from '../../src/transport/http-answers.js';
 import { createNotFound } from '../../src/transport/not-found.js';
 import { routeOf } from '../../src/transport/route.js';
-import { readMessage, requestFrom, responseTo } from 'simulated:web';
+import { readMessage, requestFrom, responseTo } from './web.js';
 
 const POLL_MS = 20;
+
+/** @import { AdmissionLease } from '../../src/admission/admission.js' */
+/** @import { Answer, Refusal } from '../../src/protocol/refusal.js' */
+/** @import { Api, LoadedDoor, Streams } from '../../src/transport/route.js' */
+/** @import { IncomingMessage } from 'node:http' */
+/** A SimulatedSocket with the fields that the shipped transports add. @typedef {any} Socket */
+/** @typedef {{streams: Streams, request: unknown}} WantedStream */
+/**
+ * @typedef {{request: IncomingMessage, door: LoadedDoor|null, socket: Socket, head: Buffer,
+ *   wanted: WantedStream|null}} Wanted
+ */
 
 export class HttpServer {
   secure = null;
 
+  /** @param {any} parts those of the real one */
   constructor({
     config,
     admission,
@@ -37,9 +49,21 @@ export class HttpServer {
     phase,
     counters,
   }) {
-    Object.assign(this, { config, admission, onUpgrade, doors, streams, api, readiness, phase, counters });
+    this.config = config;
+    this.admission = admission;
+    this.onUpgrade = onUpgrade;
+    /** @type {readonly LoadedDoor[]} */
+    this.doors = doors;
+    /** @type {Streams|null} */
+    this.streams = streams;
+    /** @type {Api|null} */
+    this.api = api;
+    this.readiness = readiness;
+    this.phase = phase;
+    this.counters = counters;
     this.notFound = createNotFound(config);
     this.acceptor = createServer({ allowHalfOpen: true }, (socket) => this.#connected(socket));
+    /** @type {Set<Socket>} */
     this.waiting = new Set();
   }
 
@@ -78,6 +102,7 @@ export class HttpServer {
     for (const socket of [...this.waiting]) socket.destroy();
   }
 
+  /** @param {Socket} socket */
   #connected(socket) {
     this.counters.sockets++;
     const handshake = new Handshake(this, false);
@@ -100,10 +125,12 @@ export class HttpServer {
 
   data() {}
 
+  /** @param {Socket} socket */
   ended(socket) {
     if (this.waiting.has(socket) && socket.bytesRead === 0) socket.destroy();
   }
 
+  /** @param {Socket} socket */
   closed(socket) {
     const handshake = socket[HANDSHAKE];
     if (!handshake.go()) return;
@@ -112,10 +139,14 @@ export class HttpServer {
     handshake.admitted?.release();
   }
 
-  /** @returns {boolean} true: the body follows */
+  /**
+   * @param {IncomingMessage} request @param {Socket} socket @param {Buffer} rest
+   * @returns {boolean} true: the body follows
+   */
   #take(request, socket, rest) {
     const { name, door } = routeOf(request, this.doors);
-    const streams = name !== 'stream' ? null : door === null ? this.streams : (door.streams ?? null);
+    const streams =
+      name !== 'stream' ? null : door === null ? this.streams : (door.streams ?? null);
     const api = name === 'api' ? (door === null ? this.api : door.api) : null;
     if (name === 'websocket' && request.headers.upgrade === 'websocket') {
       socket.handOver();
@@ -129,12 +160,15 @@ export class HttpServer {
     return false;
   }
 
+  /** @param {string} name @param {Socket} socket */
   #answerHealth(name, socket) {
     const reason = name === 'livez' ? null : this.phase.isRetired ? 'draining' : this.readiness();
-    const body = reason === null ? '{"status":"ok"}' : JSON.stringify({ status: 'unavailable', reason });
+    const body =
+      reason === null ? '{"status":"ok"}' : JSON.stringify({ status: 'unavailable', reason });
     this.#answer(socket, { status: reason === null ? 200 : 503, headers: {}, body });
   }
 
+  /** @param {IncomingMessage} request @param {Api} api @param {Socket} socket */
   #call(request, api, socket) {
     const call = api.begin(request, Number(request.headers['content-length'] ?? 0) > 0);
     if ('status' in call) {
@@ -146,12 +180,18 @@ export class HttpServer {
     socket[HANDSHAKE].serve();
     const response = responseTo(request, socket);
     const flow = { pause() {}, resume() {} };
-    const onCut = (answer) => this.#answer(socket, answer);
+    const onCut = (/** @type {Answer} */ answer) => this.#answer(socket, answer);
     // The handler reads the body when it comes.
-    process.nextTick(() => api.handle(call, request, response, onCut, flow, () => socket.destroy()));
+    process.nextTick(() =>
+      api.handle(call, request, response, onCut, flow, () => socket.destroy()),
+    );
     return true;
   }
 
+  /**
+   * @param {IncomingMessage} request @param {Streams} streams @param {LoadedDoor|null} door
+   * @param {Socket} socket @param {Buffer} rest
+   */
   #stream(request, streams, door, socket, rest) {
     const wanted = streams.read(request);
     const fault = streams.faultOf(request, wanted);
@@ -167,6 +207,7 @@ export class HttpServer {
       else this.#admit({ request, door, socket, head: rest, wanted: { streams, request: wanted } });
       return false;
     }
+    /** @type {Buffer[]} */
     const parts = [];
     request.on('data', (bytes) => parts.push(bytes));
     request.on('end', () => {
@@ -175,11 +216,13 @@ export class HttpServer {
       socket.handOver();
       const later = streams.withBody(wanted, Buffer.concat(parts));
       if (later !== null) this.#refuseStream(socket, streams, wanted, later);
-      else this.#admit({ request, door, socket, head: NOTHING, wanted: { streams, request: wanted } });
+      else
+        this.#admit({ request, door, socket, head: NOTHING, wanted: { streams, request: wanted } });
     });
     return true;
   }
 
+  /** @param {Wanted} what */
   #admit(what) {
     const { request, door, socket, wanted } = what;
     if (this.phase.isRetired) return this.#refuseDraining(what);
@@ -187,12 +230,13 @@ export class HttpServer {
     const decision = this.admission.admitHandshake(request, rules);
     if (!(decision instanceof Promise)) return this.#decide(decision, what);
     socket[HANDSHAKE].decideLater();
-    decision.then((later) => {
+    decision.then((/** @type {Refusal|AdmissionLease} */ later) => {
       if (socket[HANDSHAKE].phase === ADMITTING && !socket.destroyed) this.#decide(later, what);
       else if (!('code' in later)) later.release();
     });
   }
 
+  /** @param {Refusal|AdmissionLease} decision @param {Wanted} what */
   #decide(decision, what) {
     if ('code' in decision) return this.#refuseHandshake(what, decision);
     if (!this.phase.isRetired) return this.#open(what, decision);
@@ -200,21 +244,25 @@ export class HttpServer {
     this.#refuseDraining(what);
   }
 
+  /** @param {Wanted} what */
   #refuseDraining(what) {
     this.counters.refused.draining++;
     this.#refuseHandshake(what, refusal('service_unavailable'));
   }
 
+  /** @param {Wanted} what @param {Refusal} refused */
   #refuseHandshake(what, refused) {
     const { door, socket, wanted } = what;
     if (wanted === null && door?.door.takesRefusal?.(refused)) {
       const credentials = { identity: null, lease: null, refusal: refused };
-      return this.#open(what, { address: '', holder: null, credentials, release() {} });
+      const lease = { address: '', holder: null, credentials, release() {} };
+      return this.#open(what, lease);
     }
     if (wanted !== null) this.#refuseStream(socket, wanted.streams, wanted.request, refused);
     else this.#refuse(socket, refused);
   }
 
+  /** @param {Wanted} wanted @param {AdmissionLease} admitted */
   #open({ request, door, socket, head, wanted }, admitted) {
     const handshake = socket[HANDSHAKE];
     this.waiting.delete(socket);
@@ -234,17 +282,21 @@ export class HttpServer {
     this.onUpgrade(request, socket, head, admitted, door);
   }
 
+  /** @param {Socket} socket @param {Streams} streams @param {unknown} wanted @param {Refusal} refused */
   #refuseStream(socket, streams, wanted, refused) {
     this.waiting.delete(socket);
     socket.end(streams.refusalText(wanted, refused));
   }
 
+  /** @param {Socket} socket @param {Refusal} refused */
   #refuse(socket, refused) {
     this.#answer(socket, toHttp(refused));
   }
 
+  /** @param {Socket} socket @param {Answer} answer */
   #answer(socket, { status, headers, body }) {
     this.waiting.delete(socket);
-    if (!socket.destroyed && socket.writable) socket.end(responseText(status, { ...headers }, body));
+    if (!socket.destroyed && socket.writable)
+      socket.end(responseText(status, { ...headers }, body));
   }
 }

@@ -1,8 +1,8 @@
 // redis-host.js: a machine with the model of redis-server.
 
+import { SimulatedServer } from './network.js';
 import { RedisServer } from './redis/server.js';
 import { Session } from './redis/session.js';
-import { SimulatedServer } from './network.js';
 
 export const REDIS_PORT = 6379;
 

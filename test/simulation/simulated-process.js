@@ -36,7 +36,9 @@ class Channel {
 
   /** @param {unknown} message @param {(error: Error|null) => void} [done] */
   sendUp(message, done) {
-    return this.#send(message, done, this.parent, (copy) => this.child.handle.emit('message', copy));
+    return this.#send(message, done, this.parent, (copy) =>
+      this.child.handle.emit('message', copy),
+    );
   }
 
   /** @param {unknown} message @param {(error: Error|null) => void} [done] */
@@ -129,9 +131,7 @@ export class SimulatedProcess {
 
   /** `cluster` sends JSON; a courier's channel carries maps, too. @param {unknown} message */
   copies(message) {
-    return this.kind === 'cluster'
-      ? JSON.parse(JSON.stringify(message))
-      : structuredClone(message);
+    return this.kind === 'cluster' ? JSON.parse(JSON.stringify(message)) : structuredClone(message);
   }
 
   /** @param {string} url @param {any} options */

@@ -15,6 +15,12 @@ const WEBHOOK_PORT = 9100;
 const SECRET = 'ab'.repeat(32);
 const STATE_DIR = '/state';
 const MINUTE_MS = 60_000;
+const CHAOS_MS = 2 * MINUTE_MS;
+/** Some pauses are long enough for all to settle, so everything accepted before must have arrived. */
+const LONG_QUIET_SHARE = 0.15;
+const LONG_QUIET_MS = 16_000;
+/** After the faults: calm, the truth of webhooks, markers, the end. */
+const REST_MS = 12 * MINUTE_MS;
 /** The director's packages. */
 const PACKAGES = Object.freeze([
   'standardwebhooks',
@@ -39,7 +45,7 @@ const ENV = Object.freeze({
 
 /**
  * @typedef {object} Outcome
- * @property {any} plan @property {import('../checker/checker.js').Report} report
+ * @property {Plan} plan @property {import('../checker/checker.js').Report} report
  * @property {string[]} faults of programs: errors that nothing caught
  * @property {any} end what the director says
  * @property {string} hash of the trace @property {number} virtualMs @property {number} events
@@ -47,29 +53,29 @@ const ENV = Object.freeze({
  */
 
 /**
- * What a seed means.
- * @param {number} seed @param {Partial<any>} [given] instead of what the seed draws
+ * What a seed means. Everything in it is JSON, so that a reduced run can be written down.
+ * @typedef {object} Plan
+ * @property {number} seed @property {'redis'|'embedded'} topology
+ * @property {number} servers @property {number} workers of each
+ * @property {number} pieces share of parcels that arrive in pieces
+ * @property {number} historySize @property {boolean} hasWebhooks @property {boolean} hasPusher
+ * @property {import('../checker/workload.js').Load} load
+ * @property {import('./director.js').Step[]} schedule of faults
  */
-export function drawPlan(seed, given = {}) {
+
+/** @param {number} seed @param {Partial<Plan> & {only?: string[], chaosMs?: number}} [given] instead of what it draws @returns {Plan} */
+export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
   const random = new Random(seed);
+  /** @type {'redis'|'embedded'} */
   const topology = random.pick(['redis', 'redis', 'embedded']);
-  const servers = topology === 'embedded' ? 1 : 2 + random.below(2);
   const isMixed = random.next() < 0.5;
   const hasWebhooks = isMixed && random.next() < 0.4;
-  // Swarm testing: most runs lack most faults, so that those they have meet each other often.
-  const share = random.pick([0.15, 0.3, 0.6, 1]);
   const plan = {
     seed,
     topology,
-    servers,
+    servers: 2 + random.below(2),
     workers: 1 + random.below(3),
     pieces: random.pick([0, 0, 0.1]),
-    doubles: random.pick([0, 0.3]),
-    quietMs: random.pick([
-      [200, 1500],
-      [1000, 8000],
-    ]),
-    chaosMs: 2 * MINUTE_MS,
     historySize: random.pick([60, 150]),
     hasWebhooks,
     hasPusher: isMixed && random.next() < 0.5,
@@ -81,28 +87,61 @@ export function drawPlan(seed, given = {}) {
       publishers: 8,
       rate: random.pick([2, 10, 40]),
       isMixed,
-      hasPusher: false,
       hasCentrifugo: isMixed && random.next() < 0.3,
     },
-    share,
+    schedule: /** @type {import('./director.js').Step[]} */ ([]),
     ...given,
   };
-  const possible = Object.entries(FAULTS)
-    .filter(([, { needs }]) => needs !== 'redis' || plan.topology === 'redis')
-    .filter(([, { needs }]) => needs !== 'webhooks' || plan.hasWebhooks)
-    .map(([name, fault]) => ({ name, ...fault }));
-  const only = /** @type {string[]|undefined} */ (given.only);
-  const some = possible.filter(({ name }) =>
-    only === undefined ? random.next() < plan.share : only.includes(name),
-  );
-  return { ...plan, faults: some.length > 0 || only ? some : [random.pick(possible)] };
+  if (plan.topology === 'embedded') plan.servers = 1;
+  plan.schedule = given.schedule ?? drawSchedule(plan, new Random(seed + 2), chaosMs, only);
+  return plan;
 }
 
-/** @param {ReturnType<typeof drawPlan>} plan */
+/**
+ * Swarm testing: most runs lack most faults, so that those they have meet each other often.
+ * @param {Omit<Plan, 'schedule'>} plan @param {Random} random @param {number} chaosMs
+ * @param {string[]} [only]
+ */
+function drawSchedule({ topology, hasWebhooks }, random, chaosMs, only) {
+  const possible = Object.entries(FAULTS)
+    .filter(([, { needs }]) => needs !== 'redis' || topology === 'redis')
+    .filter(([, { needs }]) => needs !== 'webhooks' || hasWebhooks)
+    .map(([name]) => name);
+  const share = random.pick([0.15, 0.3, 0.6, 1]);
+  const some = only ?? possible.filter(() => random.next() < share);
+  const [low, high] = random.pick([
+    [200, 1500],
+    [1000, 8000],
+  ]);
+  const together = random.pick([0, 0.3]);
+  /** @type {import('./director.js').Step[]} */
+  const schedule = [];
+  for (let atMs = 0; atMs < chaosMs; ) {
+    const waitMs = random.next() < LONG_QUIET_SHARE ? LONG_QUIET_MS : random.between(low, high);
+    const count = some.length === 0 ? 0 : random.next() < together ? 2 : 1;
+    const faults = Array.from({ length: count }, () => {
+      const name = random.pick(some);
+      const [from, to] = FAULTS[name].holdMs;
+      const holdMs = Math.round(random.between(from, to));
+      return { name, holdMs, seed: random.below(2 ** 32), losesClients: random.next() < 0.5 };
+    });
+    schedule.push({ waitMs: Math.round(waitMs), faults });
+    atMs += waitMs + Math.max(0, ...faults.map(({ holdMs }) => holdMs));
+  }
+  return schedule;
+}
+
+/** @param {Plan} plan */
 function settingsFor(plan) {
   const { load, topology, historySize, hasWebhooks, hasPusher } = plan;
   const endpoint = {
-    ...{ name: 'back-end', secret: WEBHOOK_SECRET, graceMs: 1000, timeoutMs: 2000, concurrency: 16 },
+    ...{
+      name: 'back-end',
+      secret: WEBHOOK_SECRET,
+      graceMs: 1000,
+      timeoutMs: 2000,
+      concurrency: 16,
+    },
     types: [
       ...['room.occupied', 'room.vacated', 'member.joined', 'member.left'],
       ...['user.connected', 'user.disconnected'],
@@ -132,7 +171,7 @@ function settingsFor(plan) {
 
 /**
  * Runs a simulation.
- * @param {ReturnType<typeof drawPlan>} plan @param {object} [options]
+ * @param {Plan} plan @param {object} [options]
  * @param {boolean} [options.keepsTrace]
  * @returns {Promise<Outcome>}
  */
@@ -155,13 +194,23 @@ export async function simulate(plan, { keepsTrace = false } = {}) {
   try {
     world.clients.direct = async (/** @type {any} */ owner) => {
       const { direct } = /** @type {any} */ (await owner.modules.load(DIRECTOR.href));
-      const parts = { ...plan, secret: SECRET, webhookPort: WEBHOOK_PORT, app: plan.hasPusher ? APP : null };
+      const parts = {
+        ...plan,
+        secret: SECRET,
+        webhookPort: WEBHOOK_PORT,
+        app: plan.hasPusher ? APP : null,
+      };
       parts.load = { ...plan.load, hasPusher: plan.hasPusher };
       end = await direct(world, parts, recorder);
     };
     world.clients.start({ exec: '', args: ['director'], env: {}, channel: 'none', parent: null });
-    const limit = plan.chaosMs + 12 * MINUTE_MS;
-    await simulator.run(limit, () => end !== null || fleet.faults.length > 50);
+    const chaosMs = plan.schedule.reduce(
+      (sum, { waitMs, faults }) =>
+        sum + waitMs + Math.max(0, ...faults.map(({ holdMs }) => holdMs)),
+      0,
+    );
+    // A fault may wait a minute for what it heals.
+    await simulator.run(2 * chaosMs + REST_MS, () => end !== null || fleet.faults.length > 50);
     recorder.write({ type: 'end' });
   } finally {
     fleet.restoreGlobals();

@@ -35,6 +35,8 @@ export class Simulator {
   #heap = [];
   /** @type {Owner|null} */
   #current = null;
+  /** Of the present run; turns that an earlier one asked for do nothing. */
+  #run = 0;
   #isRunning = false;
 
   /** @param {number} seed */
@@ -110,15 +112,19 @@ export class Simulator {
   run(untilMs, isOver = () => false) {
     if (this.#isRunning) throw new Error('the simulator runs already');
     this.#isRunning = true;
+    const number = ++this.#run;
     return new Promise((resolve, reject) => {
       let turns = 0;
-      const finish = (/** @type {(value?: any) => void} */ settle, /** @type {unknown} */ value) => {
+      const finish = (
+        /** @type {(value?: any) => void} */ settle,
+        /** @type {unknown} */ value,
+      ) => {
         this.#isRunning = false;
         settle(value);
       };
       const turn = () => {
         turns--;
-        if (!this.#isRunning) return;
+        if (!this.#isRunning || this.#run !== number) return;
         try {
           if (isOver() || !this.#step(untilMs)) return finish(resolve, undefined);
         } catch (error) {

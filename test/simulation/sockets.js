@@ -110,14 +110,14 @@ export class SimulatedSocket extends EventEmitter {
     return { address: this.localAddress, port: this.localPort, family: 'IPv4' };
   }
 
-  /** @param {string} name @param {(...args: any[]) => void} listener */
+  /** @override @param {string} name @param {(...args: any[]) => void} listener */
   on(name, listener) {
     super.on(name, listener);
     if (name === 'data' && this.readableFlowing === null) this.resume();
     return this;
   }
 
-  /** @param {string} name @param {(...args: any[]) => void} listener */
+  /** @override @param {string} name @param {(...args: any[]) => void} listener */
   addListener(name, listener) {
     return this.on(name, listener);
   }
@@ -171,12 +171,15 @@ export class SimulatedSocket extends EventEmitter {
    * @param {string|Buffer|Uint8Array} data
    * @param {BufferEncoding|((error?: Error|null) => void)} [encoding]
    * @param {(error?: Error|null) => void} [done]
+   * @returns {boolean}
    */
   write(data, encoding, done) {
     if (typeof encoding === 'function') return this.write(data, undefined, encoding);
     if (this.writableEnded || this.destroyed) {
       const error = Object.assign(
-        new Error(this.destroyed ? 'Cannot call write after a stream was destroyed' : 'write after end'),
+        new Error(
+          this.destroyed ? 'Cannot call write after a stream was destroyed' : 'write after end',
+        ),
         { code: this.destroyed ? 'ERR_STREAM_DESTROYED' : 'ERR_STREAM_WRITE_AFTER_END' },
       );
       process.nextTick(() => {
@@ -199,7 +202,7 @@ export class SimulatedSocket extends EventEmitter {
     return !this.writableNeedDrain;
   }
 
-  /** @param {any} [data] @param {any} [encoding] @param {any} [done] */
+  /** @param {any} [data] @param {any} [encoding] @param {any} [done] @returns {this} */
   end(data, encoding, done) {
     if (typeof data === 'function') return this.end(undefined, undefined, data);
     if (typeof encoding === 'function') return this.end(data, undefined, encoding);
@@ -252,7 +255,9 @@ export class SimulatedSocket extends EventEmitter {
     this.underWay -= count;
     const { owner, network } = this;
     if (this.#backlog.length === 0 || this.destroyed) return;
-    network.simulator.schedule(network.latency(this.toHost, this.fromHost), owner, () => this.goOn());
+    network.simulator.schedule(network.latency(this.toHost, this.fromHost), owner, () =>
+      this.goOn(),
+    );
   }
 
   /** Bytes arrive. @param {Parcel} parcel */

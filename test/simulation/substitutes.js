@@ -25,11 +25,17 @@ export function sourceInstead(url) {
 
 /** @param {SimulatedProcess} owner @param {string} url @returns {Exports|undefined} */
 export function substituteFor(owner, url) {
-  if (url === 'simulated:web') return { ...web };
+  if (url.endsWith('/test/simulation/web.js')) return { ...web };
   if (url.endsWith('/src/observability/log.js')) return logModule(owner);
   if (url.endsWith('/src/primary/ops-server.js')) return { OpsServer };
   if (url.endsWith('/src/doctor/doctor.js'))
-    return { glance: () => '', runDoctor: async () => 0, DOCTOR_USAGE: '', examineServer: async () => [], parseOptions: () => ({}) };
+    return {
+      glance: () => '',
+      runDoctor: async () => 0,
+      DOCTOR_USAGE: '',
+      examineServer: async () => [],
+      parseOptions: () => ({}),
+    };
   return undefined;
 }
 
@@ -42,7 +48,12 @@ function logModule(owner) {
       (/** @type {string} */ level) =>
       (/** @type {any} */ fields, /** @type {string|undefined} */ text) => {
         const isText = typeof fields === 'string';
-        fleet.noteLog(owner, level, isText ? fields : (text ?? ''), isText ? base : { ...base, ...fields });
+        fleet.noteLog(
+          owner,
+          level,
+          isText ? fields : (text ?? ''),
+          isText ? base : { ...base, ...fields },
+        );
       };
     return {
       level: 'info',

@@ -12,6 +12,7 @@ import { SimulatedServer } from './network.js';
 import { SimulatedSocket, socketError } from './sockets.js';
 
 const HEAD_END = '\r\n\r\n';
+/** @type {Buffer} */
 const EMPTY = Buffer.alloc(0);
 const MAX_HEAD_BYTES = 65_536;
 /** Frames of clients are masked, with a key that changes no byte. */
@@ -28,7 +29,7 @@ export function readHead(bytes) {
     if (bytes.length > MAX_HEAD_BYTES) throw new Error('a head without an end');
     return null;
   }
-  const [first, ...lines] = bytes.latin1Slice(0, end).split('\r\n');
+  const [first, ...lines] = bytes.toString('latin1', 0, end).split('\r\n');
   /** @type {Record<string, string>} */
   const headers = {};
   /** @type {string[]} */
@@ -68,7 +69,7 @@ export function readMessage(socket, onHead) {
       for (;;) {
         const line = waiting.indexOf('\r\n');
         if (line === -1) return;
-        const size = Number.parseInt(waiting.latin1Slice(0, line), 16);
+        const size = Number.parseInt(waiting.toString('latin1', 0, line), 16);
         if (waiting.length < line + size + 4) return;
         if (size === 0) return finish();
         message.push(waiting.subarray(line + 2, line + 2 + size));
@@ -199,17 +200,26 @@ class ClientRequest extends EventEmitter {
       this.#headers[name.toLowerCase()] = String(value);
     const { signal } = given;
     signal?.addEventListener('abort', () =>
-      this.destroy(Object.assign(new Error('The operation was aborted'), { name: 'AbortError', code: 'ABORT_ERR' })),
+      this.destroy(
+        Object.assign(new Error('The operation was aborted'), {
+          name: 'AbortError',
+          code: 'ABORT_ERR',
+        }),
+      ),
     );
     const go = (/** @type {string} */ address) => this.#connect(address, given.localAddress);
     const { host } = this.#target;
     if (isIP(host) !== 0 || given.lookup === undefined)
       process.nextTick(() => go(owner.machine.fleet.addressOf(host) ?? host));
     else
-      given.lookup(host, { all: true }, (/** @type {Error|null} */ error, /** @type {any} */ found) => {
-        if (error) this.destroy(error);
-        else go(Array.isArray(found) ? found[0].address : found);
-      });
+      given.lookup(
+        host,
+        { all: true },
+        (/** @type {Error|null} */ error, /** @type {any} */ found) => {
+          if (error) this.destroy(error);
+          else go(Array.isArray(found) ? found[0].address : found);
+        },
+      );
   }
 
   /** @param {string} address @param {string|undefined} localAddress */
@@ -309,7 +319,8 @@ class ClientRequest extends EventEmitter {
   destroy(error = null) {
     if (this.destroyed) return this;
     this.destroyed = true;
-    const reason = error ?? (this.res === null ? socketError('ECONNRESET', 'socket hang up') : null);
+    const reason =
+      error ?? (this.res === null ? socketError('ECONNRESET', 'socket hang up') : null);
     const { socket } = this;
     process.nextTick(() => {
       if (reason !== null && this.res === null) this.emit('error', reason);
@@ -332,7 +343,9 @@ export function fetchFrom(owner, url, { method = 'GET', headers = {}, body, sign
     const plain = headers instanceof Headers ? Object.fromEntries(headers) : headers;
     const request = new ClientRequest(owner, [url, { method, headers: plain, signal }]);
     request.on('error', (error) =>
-      signal?.aborted ? refused() : reject(Object.assign(new TypeError('fetch failed'), { cause: error })),
+      signal?.aborted
+        ? refused()
+        : reject(Object.assign(new TypeError('fetch failed'), { cause: error })),
     );
     request.on('response', (/** @type {IncomingMessage} */ response) =>
       resolve(answerOf(response, request, signal)),
@@ -348,7 +361,8 @@ function answerOf(response, request, signal) {
   signal?.addEventListener('abort', () => response.destroy(signal.reason));
   const text = async () => {
     const parts = [];
-    for (let part = await chunks.next(); !part.done; part = await chunks.next()) parts.push(part.value);
+    for (let part = await chunks.next(); !part.done; part = await chunks.next())
+      parts.push(part.value);
     return Buffer.concat(parts).toString();
   };
   const body = {
@@ -421,8 +435,10 @@ class SimulatedWebSocket extends EventEmitter {
   onclose = null;
   /** @type {any} */
   onerror = null;
+  /** @type {Buffer} */
   #rest = EMPTY;
   #code = 1006;
+  /** @type {Buffer} */
   #reason = EMPTY;
   #isClosed = false;
   /** @type {Map<string, Map<any, any>>} */
@@ -431,7 +447,8 @@ class SimulatedWebSocket extends EventEmitter {
   /** @param {SimulatedProcess} owner @param {string|URL} url @param {any} protocols @param {any} options */
   constructor(owner, url, protocols, options = {}) {
     super();
-    const isOptions = typeof protocols === 'object' && protocols !== null && !Array.isArray(protocols);
+    const isOptions =
+      typeof protocols === 'object' && protocols !== null && !Array.isArray(protocols);
     const given = isOptions ? protocols : options;
     const offered = isOptions || protocols === undefined ? [] : [protocols].flat();
     const target = new URL(url);
@@ -451,7 +468,11 @@ class SimulatedWebSocket extends EventEmitter {
     });
     readMessage(socket, (head) => this.#answered(head));
     const host = fleet.addressOf(target.hostname) ?? target.hostname;
-    network.connect(socket, { host, port: Number(target.port || 80), localAddress: given.localAddress });
+    network.connect(socket, {
+      host,
+      port: Number(target.port || 80),
+      localAddress: given.localAddress,
+    });
     if (given.handshakeTimeout)
       setTimeout(() => {
         if (this.readyState !== 0) return;
@@ -524,7 +545,8 @@ class SimulatedWebSocket extends EventEmitter {
   #frame(opcode, body) {
     if (opcode === 1 || opcode === 2) {
       const isBinary = opcode === 2;
-      const data = this.binaryType === 'arraybuffer' && isBinary ? new Uint8Array(body).buffer : body;
+      const data =
+        this.binaryType === 'arraybuffer' && isBinary ? new Uint8Array(body).buffer : body;
       this.emit('message', data, isBinary);
       this.#call('message', { data: isBinary ? data : body.toString() });
     } else if (opcode === 9) {
@@ -562,7 +584,9 @@ class SimulatedWebSocket extends EventEmitter {
       return;
     }
     const isText = typeof data === 'string';
-    const body = isText ? Buffer.from(data) : Buffer.from(data.buffer ?? data, data.byteOffset, data.byteLength);
+    const body = isText
+      ? Buffer.from(data)
+      : Buffer.from(data.buffer ?? data, data.byteOffset, data.byteLength);
     this.#send(isText || options?.binary === false ? 0x81 : 0x82, body);
     if (sent) process.nextTick(sent);
   }
@@ -583,13 +607,15 @@ class SimulatedWebSocket extends EventEmitter {
     if (this.readyState === 2) return;
     this.readyState = 2;
     const text = Buffer.from(reason);
-    const body = code === undefined ? EMPTY : Buffer.concat([Buffer.of(code >> 8, code & 0xff), text]);
+    const body =
+      code === undefined ? EMPTY : Buffer.concat([Buffer.of(code >> 8, code & 0xff), text]);
     this.#send(0x88, body);
   }
 
   terminate() {
     if (this.readyState === 3) return;
-    if (this.readyState === 0) this.#fail(new Error('WebSocket was closed before the connection was established'));
+    if (this.readyState === 0)
+      this.#fail(new Error('WebSocket was closed before the connection was established'));
     this.readyState = 2;
     this.socket.destroy();
   }

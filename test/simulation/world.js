@@ -1,5 +1,6 @@
 // world.js: what a director and the faults see of a simulated deployment.
 
+import { FAULTS } from './faults.js';
 import { Fleet } from './fleet.js';
 
 const FIRST_PORT = 8101;
@@ -59,6 +60,7 @@ class SimulatedFanfare {
 export class World {
   /** @type {any} the workload of the director */
   workload = null;
+  faults = FAULTS;
 
   /** @param {Plan} plan */
   constructor(plan) {
@@ -66,7 +68,6 @@ export class World {
     this.fleet = new Fleet(plan.seed);
     const { fleet } = this;
     fleet.network.pieces = plan.pieces;
-    this.random = fleet.random;
     this.redis = /** @type {import('./redis-host.js').RedisHost} */ (/** @type {unknown} */ (null));
     if (plan.topology === 'redis') {
       this.redis = fleet.addRedis('redis');
@@ -84,7 +85,8 @@ export class World {
     const machine = fleet.addMachine(`server-${i}`);
     const port = FIRST_PORT + i;
     fleet.network.gateway.set(port, machine.host);
-    for (const [path, text] of Object.entries(plan.files)) machine.disk.put(path, Buffer.from(text), 0);
+    for (const [path, text] of Object.entries(plan.files))
+      machine.disk.put(path, Buffer.from(text), 0);
     const env = {
       ...plan.env,
       PORT: String(port),
@@ -100,7 +102,9 @@ export class World {
   }
 
   get hosts() {
-    const hosts = [this.clients, ...this.servers.map(({ machine }) => machine)].map(({ host }) => host);
+    const hosts = [this.clients, ...this.servers.map(({ machine }) => machine)].map(
+      ({ host }) => host,
+    );
     return this.redis ? [...hosts, this.redis.host] : hosts;
   }
 

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { NAMES, PROGRAMS, SETS } from '../suites.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
-const MAX_LINES = 61;
+const MAX_LINES = 62;
 const text = readFileSync(`${root}test/README.md`, 'utf8');
 
 /** @typedef {{sources: string[], tests: string[]}} Row */
