@@ -13,7 +13,8 @@ import { FanfareApiError } from './api-error.js';
  * @typedef {object} OfMessage
  * @property {string} [key] of the message in a room with state
  * @property {string} [except] id of a connection that does not get the message
- * @property {Position} [expect] publishes only if the room is at this position, else `CONFLICT`
+ * @property {Position|{offset: 0}} [expect] publishes only if the room is at this position, else
+ *   `CONFLICT`
  * @property {string} [idempotencyKey] 1 to 128 visible ASCII characters; a random one if absent
  */
 
@@ -361,10 +362,9 @@ const pathOf = (room) => `rooms/${encodeURIComponent(room)}`;
 const placeOf = (position) => position && `${position.epoch}:${position.offset}`;
 
 /** @param {any} answer for one message @returns {Result} */
-function resultOf({ error, message, ...result }) {
-  return error === undefined
-    ? result
-    : { ...result, error: new FanfareApiError(error, { message }) };
+function resultOf({ error, message, position, ...result }) {
+  if (error === undefined) return result;
+  return { ...result, error: new FanfareApiError(error, { message, position }) };
 }
 
 /** @param {FanfareApiError} [error] */
