@@ -47,6 +47,9 @@ export const FOLDERS = Object.freeze({
     client: 'the client library',
     'client/shared': 'one connection for all tabs of a browser',
     'client/sse': 'a client that only listens',
+    'client/react': 'hooks for React',
+    'client/vue': 'composables for Vue',
+    'client/svelte': 'values for Svelte',
     sdk: 'the library for backends, fanfare-server',
     console: "the operator's console",
     'console/page': 'its page, for browsers',
@@ -429,6 +432,13 @@ export const IMPORTS = Object.freeze({
   'client/sse': {
     may: ['client/'],
     packages: [],
+    node: [],
+  },
+  'client/react': { may: ['client/views.js'], packages: ['react'], node: [] },
+  'client/vue': { may: ['client/views.js'], packages: ['vue'], node: [] },
+  'client/svelte': {
+    may: ['client/views.js'],
+    packages: ['svelte', 'svelte/reactivity', 'svelte/store'],
     node: [],
   },
   // It runs on edge runtimes, too, so it uses globals of the web only.

@@ -24,6 +24,7 @@ export const SETS = {
       'e2e/capacity',
       'e2e/centrifugo-docs',
       'e2e/client',
+      'e2e/client-bindings',
       'e2e/client-shared',
       'e2e/client-sse',
       'e2e/client-state',

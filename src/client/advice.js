@@ -67,6 +67,11 @@ export function checkClient(url, options, schemes = ['ws', 'wss', 'http', 'https
     if (!OPTIONS.includes(name)) warn(`new Fanfare: unknown option "${name}"`, name, OPTIONS);
 }
 
+/** Can the URL be resolved here? A page resolves a relative one. @param {string} url */
+export function isWhole(url) {
+  return 'location' in globalThis || !String(url).startsWith('/');
+}
+
 /** @param {string} call @param {unknown} name of a room @throws {TypeError} */
 export function checkRoom(call, name) {
   if (typeof name !== 'string' || name === '')

@@ -1,6 +1,6 @@
 // fanfare.js: the client: one connection, its rooms, and the commands that wait for replies.
 
-import { checkClient, checkRoom, tooLargeText } from './advice.js';
+import { checkClient, checkRoom, isWhole, tooLargeText } from './advice.js';
 import { ClientConnection } from './connection.js';
 import { Emitter } from './emitter.js';
 import { FanfareError } from './error.js';
@@ -71,7 +71,10 @@ export class Fanfare extends Emitter {
   constructor(url, options = {}, Link = ClientConnection) {
     super();
     if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF)) checkClient(url, options);
-    const { href } = new URL(url, /** @type {any} */ (globalThis).location?.href);
+    let href = url;
+    // A server that renders a page does not connect, so a relative URL may stay as it is.
+    if (/** @type {any} */ (globalThis).FANFARE_BRIEF || isWhole(url))
+      ({ href } = new URL(url, /** @type {any} */ (globalThis).location?.href));
     // A WebSocket URL must not have a fragment.
     const [whole] = href.replace(/^http/, 'ws').split('#');
     this.#connection = new Link({ ...options, url: whole }, this);

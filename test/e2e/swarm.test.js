@@ -538,9 +538,8 @@ async function drawn(t, html) {
   const lines = page.locator('.chart path.line');
   for (let i = 0; i < (await lines.count()); i++) {
     const line = await lines.nth(i).evaluate((path) => {
-      const [own, frame] = [path, path.closest('svg')].map((one) =>
-        /** @type {any} */ (one).getBoundingClientRect(),
-      );
+      const own = /** @type {any} */ (path).getBoundingClientRect();
+      const frame = /** @type {any} */ (path).closest('svg').getBoundingClientRect();
       const isInside =
         own.left >= frame.left &&
         own.right <= frame.right &&

@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
+import { buildSync } from 'esbuild';
 import { clientScripts } from '../helpers/client-script.js';
 
 /** docs/client.md names these sizes, rounded up. A change that needs more says why. */
@@ -25,5 +27,41 @@ for (const [name, maxBytes] of Object.entries(MAX_BYTES)) {
     t.diagnostic(`${bytes} bytes`);
     assert.ok(bytes > 1000 && bytes <= maxBytes, `${bytes} bytes`);
     assert.doesNotMatch(text, /\bimport\b|\brequire\b/);
+  });
+}
+
+/** What a bundler adds for a hook alone, and for all. docs/react.md and its neighbours name both. */
+const MAX_HOOK_BYTES = 1024;
+const MAX_BINDING_BYTES = 1.6 * 1024;
+const HOOKS = ['useRoom', 'useMessages', 'useRoomState', 'usePresence', 'useConnection'];
+const PROVIDERS = { react: 'FanfareProvider', vue: 'fanfareKey', svelte: 'setFanfare' };
+
+/** @param {string} framework @param {string} names @returns {number} bytes beside the client */
+function bytesOf(framework, names) {
+  const { outputFiles } = buildSync({
+    stdin: {
+      contents: `export ${names} from './${framework}/index.js'`,
+      resolveDir: fileURLToPath(new URL('../../src/client', import.meta.url)),
+    },
+    bundle: true,
+    minify: true,
+    write: false,
+    format: 'esm',
+    target: 'es2022',
+    external: ['react', 'vue', 'svelte', 'svelte/*'],
+  });
+  return gzipSync(outputFiles[0].text, { level: 9 }).length;
+}
+
+for (const [framework, provider] of Object.entries(PROVIDERS)) {
+  test(`${framework}: a hook has at most ${MAX_HOOK_BYTES} bytes, gzipped, and all ${MAX_BINDING_BYTES}`, (t) => {
+    for (const hook of HOOKS) {
+      const bytes = bytesOf(framework, `{ ${hook}, ${provider} }`);
+      t.diagnostic(`${hook}: ${bytes} bytes`);
+      assert.ok(bytes > 300 && bytes <= MAX_HOOK_BYTES, `${hook}: ${bytes} bytes`);
+    }
+    const all = bytesOf(framework, '*');
+    t.diagnostic(`all: ${all} bytes`);
+    assert.ok(all <= MAX_BINDING_BYTES, `all: ${all} bytes`);
   });
 }
