@@ -93,6 +93,7 @@ class WorkerProcess {
  * @property {number} aofBytes
  * @property {number} outputBytes that Redis has written to sockets
  * @property {Record<string, number>} delivered to the workers
+ * @property {number} beatBytes of the delivered beats
  * @property {number} checks of positions
  * @property {number[]} delays of publications to the common room since the last reading, in ms
  */
@@ -122,6 +123,7 @@ async function read(redis, processes) {
     aofBytes: field('aof_current_size'),
     outputBytes: field('total_net_output_bytes'),
     delivered,
+    beatBytes: figures.reduce((sum, each) => sum + each.beatBytes, 0),
     checks: figures.reduce((sum, { checks }) => sum + checks, 0),
     delays: figures.flatMap(({ delays }) => delays),
   };
@@ -151,6 +153,7 @@ function difference(before, after) {
     cpu: rate(before.cpuSeconds, after.cpuSeconds),
     aofBytes: rate(before.aofBytes, after.aofBytes),
     outputBytes: rate(before.outputBytes, after.outputBytes),
+    beatBytes: rate(before.beatBytes, after.beatBytes),
     checks: rate(before.checks, after.checks),
     delays: after.delays.sort((a, b) => a - b),
   };
@@ -170,13 +173,13 @@ function markdown(results) {
       phase,
       show(commands),
       show(sum(rates.delivered)),
-      show(rates.delivered.census),
+      show(rates.delivered.beat),
       show(100 * rates.cpu, 1),
       show(rates.aofBytes / 1000, 1),
       show(rates.outputBytes / 1000),
     ];
   });
-  const head = ['phase', 'commands/s', 'deliveries/s', 'of the census', 'CPU, % of a core'];
+  const head = ['phase', 'commands/s', 'deliveries/s', 'beats', 'CPU, % of a core'];
   const lines = [
     `# ${show(workerCount)} workers, one Redis`,
     '',
@@ -186,9 +189,12 @@ function markdown(results) {
   const { idle, rooms, 'fan-out': fanOut } = results;
   if (idle !== undefined) {
     const each = (/** @type {number} */ n) => n / workerCount;
+    const beats = idle.delivered.beat / workerCount;
     lines.push(
       `A worker: ${show(each(1e6 * idle.cpu), 1)} µs of Redis CPU a second, ` +
-        `${show(each(idle.aofBytes), 1)} bytes of AOF a second.`,
+        `${show(each(idle.aofBytes), 1)} bytes of AOF a second. ` +
+        `It sends ${show(each(beats), 3)} beats a second of ` +
+        `${show(idle.beatBytes / idle.delivered.beat)} bytes, and receives ${show(beats, 1)}.`,
     );
   }
   if (idle !== undefined && rooms !== undefined) {

@@ -54,13 +54,16 @@ function timeMs() {
 }
 
 /** Messages that have reached the workers of this process, by kind of their channel. */
-const delivered = { probe: 0, census: 0, limits: 0, room: 0 };
+const delivered = { probe: 0, beat: 0, limits: 0, older: 0, room: 0 };
 /** @type {Map<number, keyof typeof delivered>} */
 const KIND_NAMES = new Map([
   [CHANNEL_KIND.PROBE, 'probe'],
-  [CHANNEL_KIND.FLEET, 'census'],
+  [CHANNEL_KIND.FLEET, 'beat'],
   [CHANNEL_KIND.REPORTS, 'limits'],
+  [CHANNEL_KIND.OLD_FLEET, 'older'],
+  [CHANNEL_KIND.OLD_REPORTS, 'older'],
 ]);
+let beatBytes = 0;
 /** Of publications to the common room, in ms. @type {number[]} */
 let delays = [];
 /** @type {SimulatedWorker[]} */
@@ -105,6 +108,7 @@ class SimulatedWorker {
     inbox.onOther = (channel, message) => {
       const kind = KIND_NAMES.get(keys.kindOf(channel));
       if (kind !== undefined) delivered[kind]++;
+      if (kind === 'beat') beatBytes += message.length;
       onOther(channel, message);
     };
   }
@@ -228,7 +232,7 @@ const ORDERS = {
     const checks = workers.reduce((sum, { counters }) => sum + counters.positionChecks, 0);
     const recent = delays;
     delays = [];
-    return { delivered, checks, delays: recent };
+    return { delivered, beatBytes, checks, delays: recent };
   },
 
   async close() {
@@ -237,7 +241,7 @@ const ORDERS = {
   },
 };
 
-/** @typedef {{delivered: Record<string, number>, checks: number, delays: number[]}} Figures */
+/** @typedef {{delivered: Record<string, number>, beatBytes: number, checks: number, delays: number[]}} Figures */
 /** @typedef {typeof ORDERS} Orders */
 
 process.on('message', async (/** @type {{id: number, order: keyof Orders}} */ message) => {

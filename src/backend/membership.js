@@ -31,8 +31,8 @@ const MAX_HEARTBEAT_MS = 20_000;
 const HEARTBEATS_PER_LEASE = 3;
 /** A message takes this long to arrive. */
 export const TRAVEL_MS = 20;
-/** A worker that joins has all answers after this time. */
-export const ANSWERS_MS = MIN_INTERVAL_MS + TRAVEL_MS;
+/** A worker that joins has all answers after this time: question and answer travel. */
+const ANSWERS_MS = MIN_INTERVAL_MS + 2 * TRAVEL_MS;
 /** Other programs may publish on the fleet's channel, too. */
 const MAX_WORKERS = 10_000;
 /** A worker's rules for rooms are in some messages. */
@@ -74,8 +74,8 @@ export function decodeEnvelope(bytes, maxBytes) {
 
 /** The other members, and what each has reported. @template F the facts */
 export class Leases {
-  /** @type {Map<string, {facts: F, heardMs: number, leaseMs: number}>} */
-  #all = new Map();
+  /** By id. @type {Map<string, {facts: F, heardMs: number, leaseMs: number}>} */
+  members = new Map();
 
   /** @param {object} parts @param {number} parts.max @param {(facts: F) => void} parts.onGone */
   constructor({ max, onGone }) {
@@ -84,17 +84,12 @@ export class Leases {
   }
 
   get size() {
-    return this.#all.size;
+    return this.members.size;
   }
 
   /** @param {string} id */
   factsOf(id) {
-    return this.#all.get(id)?.facts;
-  }
-
-  /** @returns {Iterable<[id: string, facts: F]>} */
-  *entries() {
-    for (const [id, { facts }] of this.#all) yield [id, facts];
+    return this.members.get(id)?.facts;
   }
 
   /**
@@ -103,27 +98,27 @@ export class Leases {
    * @returns {boolean} false if there are too many members
    */
   renewLease(id, facts, leaseMs, nowMs) {
-    if (!this.#all.has(id) && this.#all.size >= this.max) return false;
-    this.#all.set(id, { facts, heardMs: nowMs, leaseMs });
+    if (!this.members.has(id) && this.members.size >= this.max) return false;
+    this.members.set(id, { facts, heardMs: nowMs, leaseMs });
     return true;
   }
 
   /** @param {string} id */
   endLease(id) {
-    const member = this.#all.get(id);
+    const member = this.members.get(id);
     if (member === undefined) return;
-    this.#all.delete(id);
+    this.members.delete(id);
     this.onGone(member.facts);
   }
 
   /** @param {number} nowMs on the clock of `renewLease` */
   endLateLeases(nowMs) {
-    for (const [id, { heardMs, leaseMs }] of this.#all)
+    for (const [id, { heardMs, leaseMs }] of this.members)
       if (nowMs - heardMs > leaseMs) this.endLease(id);
   }
 
   endAllLeases() {
-    for (const id of this.#all.keys()) this.endLease(id);
+    for (const id of this.members.keys()) this.endLease(id);
   }
 }
 
@@ -154,7 +149,7 @@ export class WorkerMembership {
   #askedMs = 0;
   /** @type {NodeJS.Timeout|null} */
   #answering = null;
-  #isLive = false;
+  isLive = false;
   #joinedMs = Number.NEGATIVE_INFINITY;
   #toldMs = Number.NEGATIVE_INFINITY;
   /** The others expect the next message within this time. */
@@ -184,15 +179,6 @@ export class WorkerMembership {
     return this.others.size + 1;
   }
 
-  get isLive() {
-    return this.#isLive;
-  }
-
-  /** Since when this worker has been a member, by `performance.now()`. */
-  get joinedMs() {
-    return this.#joinedMs;
-  }
-
   /** Between two messages about changes. */
   get intervalMs() {
     return Math.max(MIN_INTERVAL_MS, INTERVAL_PER_WORKER_MS * this.others.size);
@@ -205,26 +191,32 @@ export class WorkerMembership {
 
   /** The fleet's channel is available, for the first time or again. */
   join() {
-    this.#isLive = true;
+    this.isLive = true;
     this.#joinedMs = performance.now();
     this.#tell('join', this.#joinedMs, { tag: this.wire.tag() });
   }
 
+  /** Resolves when the others have answered, if this worker has just joined. */
+  async awaitAnswers() {
+    const wait = this.#joinedMs + ANSWERS_MS - performance.now();
+    if (wait > 0) await new Promise((resolve) => void setTimeout(resolve, wait));
+  }
+
   /** The fleet's channel is unavailable: messages would be lost. */
   pause() {
-    this.#isLive = false;
+    this.isLive = false;
     this.#clearTimer();
     this.#forgetAskers();
   }
 
   leave() {
-    if (this.#isLive) this.wire.sendToAll(this.#message('leave', {}));
+    if (this.isLive) this.wire.sendToAll(this.#message('leave', {}));
     this.pause();
   }
 
   /** A fact of this worker has changed: tells the others, at once or after the interval. */
   changed() {
-    if (!this.#isLive || this.#telling !== null) return;
+    if (!this.isLive || this.#telling !== null) return;
     const wait = this.#toldMs + this.intervalMs - performance.now();
     const tell = () => this.#tell('beat', null);
     if (wait <= 0) tell();
@@ -236,7 +228,7 @@ export class WorkerMembership {
     this.others.endLateLeases(nowMs);
     const dueMs = Math.min(this.#promisedMs, this.#heartbeatMs);
     const now = performance.now();
-    if (this.#isLive && now - this.#toldMs >= dueMs) this.#tell('beat', now - dueMs);
+    if (this.isLive && now - this.#toldMs >= dueMs) this.#tell('beat', now - dueMs);
   }
 
   /** @param {Buffer} message */
@@ -263,7 +255,7 @@ export class WorkerMembership {
 
   /** One delayed answer serves all workers that join together. @param {string} id @param {unknown} tag */
   #asked(id, tag) {
-    if (!this.#isLive || this.#askers.size >= MAX_WORKERS) return;
+    if (!this.isLive || this.#askers.size >= MAX_WORKERS) return;
     this.#askers.set(id, typeof tag === 'string' ? tag : '');
     if (this.#answering !== null) return;
     this.#askedMs = performance.now();
@@ -292,7 +284,7 @@ export class WorkerMembership {
 
   /** @param {string} kind @param {number|null} sinceMs @param {Fields} [more] */
   #tell(kind, sinceMs, more) {
-    if (this.#isLive) this.#send(kind, { ...this.reports.toTell(sinceMs), ...more });
+    if (this.isLive) this.#send(kind, { ...this.reports.toTell(sinceMs), ...more });
   }
 
   /** @param {string} kind @param {Fields} fields */

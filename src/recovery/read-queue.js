@@ -33,18 +33,18 @@ export class ReadQueue {
     this.waitingByOwner = new Map();
   }
 
-  get isFull() {
+  get isOverfull() {
     return this.waiting.size >= MAX_WAITING;
   }
 
   /** For an answer with history or state. @throws an error with the code UNAVAILABLE */
   forAnswer() {
-    if (this.waiting.size >= MAX_WAITING_ANSWERS) throw this.refused('too many reads are waiting');
+    if (this.waiting.size >= MAX_WAITING_ANSWERS) throw this.refuseAnswer('too many reads are waiting');
     return this;
   }
 
   /** Counts an answer that is refused. @param {string} reason */
-  refused(reason) {
+  refuseAnswer(reason) {
     this.counters.readsRefused++;
     return unavailable(reason);
   }

@@ -101,7 +101,7 @@ export class SyncScheduler {
 
   /** Must a join not open another room? */
   get isOverloaded() {
-    return this.reads.isFull || this.shared.counters.stateBytes >= this.maxStateBytes;
+    return this.reads.isOverfull || this.shared.counters.stateBytes >= this.maxStateBytes;
   }
 
   /**

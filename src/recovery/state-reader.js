@@ -42,7 +42,7 @@ export class StateReader {
       const answer = await this.#readOnce(room, query);
       if (answer !== null) return answer;
     }
-    throw this.scheduler.reads.refused('the state changed too much during each read');
+    throw this.scheduler.reads.refuseAnswer('the state changed too much during each read');
   }
 
   /**

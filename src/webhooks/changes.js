@@ -10,13 +10,17 @@ const RETRY_MS = 500;
 /** @import { Change, EventQueue } from './queue.js' */
 /** @import { QueueHealth } from './queue-health.js' */
 
+/**
+ * @typedef {object} Unstored
+ * @property {Map<string, PendingEvent|null>} events changed ones by key; null: to be removed
+ * @property {string|null} upTo @property {number|null} announced as in Change
+ */
+
+/** @returns {Unstored} */
+const nothing = () => ({ events: new Map(), upTo: null, announced: null });
+
 export class Changes {
-  /** Changed events by key; null: to be removed. @type {Map<string, PendingEvent|null>} */
-  #events = new Map();
-  /** @type {string|null} */
-  #upTo = null;
-  /** @type {number|null} */
-  #announced = null;
+  #unstored = nothing();
   /** @type {Promise<boolean>|null} */
   #committing = null;
 
@@ -35,29 +39,27 @@ export class Changes {
 
   /** @param {PendingEvent} pending */
   store(pending) {
-    this.#events.set(pending.key, pending);
+    this.#unstored.events.set(pending.key, pending);
   }
 
   /** @param {string} key */
   remove(key) {
-    this.#events.set(key, null);
+    this.#unstored.events.set(key, null);
   }
 
   /** @param {string} id of the last entry that was applied */
   applied(id) {
-    this.#upTo = id;
+    this.#unstored.upTo = id;
   }
 
   /** @param {number} upTo lost events up to this number are announced */
   announced(upTo) {
-    this.#announced = upTo;
+    this.#unstored.announced = upTo;
   }
 
   /** Forgets all, because the partition has another owner. */
   dropChanges() {
-    this.#events.clear();
-    this.#upTo = null;
-    this.#announced = null;
+    this.#unstored = nothing();
   }
 
   /** Writes all changes. @returns {Promise<boolean>} false if the partition has another owner */
@@ -66,7 +68,8 @@ export class Changes {
     while (this.#committing !== null) await this.#committing;
     const { fence } = this.lease;
     if (fence === null) return false;
-    if (this.#events.size === 0 && this.#upTo === null && this.#announced === null) return true;
+    const { events, upTo, announced } = this.#unstored;
+    if (events.size === 0 && upTo === null && announced === null) return true;
     this.#committing = this.#commit(fence, this.#taken()).finally(() => {
       this.#committing = null;
     });
@@ -75,16 +78,14 @@ export class Changes {
 
   /** @returns {Change} */
   #taken() {
+    const { events, upTo, announced } = this.#unstored;
+    this.#unstored = nothing();
     const set = new Map();
     const remove = [];
-    for (const [key, pending] of this.#events)
+    for (const [key, pending] of events)
       if (pending === null) remove.push(key);
       else set.set(key, pending.toText(pending.dueMs - this.now()));
-    const change = { set, remove, upTo: this.#upTo, announced: this.#announced };
-    this.#events = new Map();
-    this.#upTo = null;
-    this.#announced = null;
-    return change;
+    return { set, remove, upTo, announced };
   }
 
   /** @param {number} fence @param {Change} change */

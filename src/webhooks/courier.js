@@ -103,7 +103,7 @@ export async function runCourier(config, log, openEventQueue) {
   process.on('message', (/** @type {ToCourier} */ message) => {
     if (message.type === 'answer') remote.receive(message);
     else if (message.type === 'stop') stop();
-    else if (message.type === 'pauseLeaves') delivery.pauseLeaves(message.ms);
+    else if (message.type === 'pauseLeaves') delivery.periods.pauseLeaves(message.ms);
     else
       sendTest(webhooks, message.endpoint, requester).then((result) =>
         send({ type: 'tested', id: message.id, result }),

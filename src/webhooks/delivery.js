@@ -111,11 +111,6 @@ export class WebhookDelivery {
     await Promise.all(this.partitions.map((partition) => partition.close()));
   }
 
-  /** Called when a worker begins to drain. @param {number} ms until its clients are back */
-  pauseLeaves(ms) {
-    this.periods.pauseLeaves(ms);
-  }
-
   get size() {
     return { ...this.measured, failures: this.health.failures };
   }

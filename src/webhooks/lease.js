@@ -78,9 +78,4 @@ export class Lease {
     clearInterval(this.#renewal);
     this.onEnded();
   }
-
-  /** Renews no more. */
-  stop() {
-    clearInterval(this.#renewal);
-  }
 }

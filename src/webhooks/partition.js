@@ -85,7 +85,6 @@ export class Partition {
   async close() {
     this.#isClosed = true;
     clearTimeout(this.#timer);
-    this.#lease.stop();
     const { fence } = this.#lease;
     if (fence === null) return;
     await this.#changes.writeChanges();

@@ -364,7 +364,7 @@ test('a worker that starts waits for the rules of others', async (t) => {
   });
   await Promise.resolve();
   assert.equal(isSettled, false);
-  pass(80);
+  pass(100);
   await settled;
   assert.equal(rules.ruleFor('h.1')?.size, 50);
 });

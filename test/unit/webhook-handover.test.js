@@ -170,7 +170,7 @@ test('while a worker drains, those who left wait for their return, on every serv
   assert.deepEqual(seen(), ['joined new', 'left gone']);
   assert.ok(requests[1].atMs >= 23_000, `${requests[1].atMs}`);
 
-  delivery.pauseLeaves(10_000); // this one
+  delivery.periods.pauseLeaves(10_000); // this one
   queue.record(left('later'));
   await advance(9000);
   assert.equal(requests.length, 2);

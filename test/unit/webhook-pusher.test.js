@@ -390,7 +390,7 @@ test('an event is tried again for less than five minutes, with pauses up to a mi
 
 test('who left is held back by drains for half of the time that remains', async (t) => {
   const { queue, advance, seen, delivery, endpoint } = courier(t);
-  delivery.pauseLeaves(1_200_000);
+  delivery.periods.pauseLeaves(1_200_000);
   queue.record(left('1'));
   await advance(140_000);
   assert.deepEqual(seen(), []);

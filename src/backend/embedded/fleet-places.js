@@ -283,8 +283,8 @@ export class FleetPlaces {
     // The others do not know these connections, so they leave no part of the cap for them.
     if (!this.#reported.has(key)) return Math.max(0, cap - elsewhere);
     const parts = [{ id: this.id, held }];
-    for (const [id, places] of this.#servers.entries()) {
-      const theirs = places.get(key);
+    for (const [id, { facts }] of this.#servers.members) {
+      const theirs = facts.get(key);
       if (theirs !== undefined) parts.push({ id, held: theirs });
     }
     parts.sort((a, b) => (a.id < b.id ? -1 : 1));

@@ -7,26 +7,22 @@ const MAX_SETTLE_MS = 250;
 const MAX_CONNECTIONS = 999_999_999;
 
 export class ConnectionCount {
-  #own = 0;
+  /** The connections of this worker. */
+  own = 0;
   #others = 0;
   /** When another worker's count last changed. */
   #movedMs = Number.NEGATIVE_INFINITY;
   /** @type {Promise<number>|null} */
   #settling = null;
 
-  /** The connections of this worker. */
-  get own() {
-    return this.#own;
-  }
-
   get total() {
-    return this.#own + this.#others;
+    return this.own + this.#others;
   }
 
   /** @param {number} connections of this worker @returns {boolean} is that a change? */
   setOwn(connections) {
-    const isChange = connections !== this.#own;
-    this.#own = connections;
+    const isChange = connections !== this.own;
+    this.own = connections;
     return isChange;
   }
 

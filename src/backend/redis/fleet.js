@@ -7,7 +7,7 @@
 // (embedded/fleet-places.js). They have a channel of their own, because only carriers read them.
 
 import { BrokerError } from '../errors.js';
-import { ANSWERS_MS, decodeEnvelope, WorkerMembership } from '../membership.js';
+import { decodeEnvelope, WorkerMembership } from '../membership.js';
 import { ConnectionCount } from './connection-count.js';
 import { CHANNEL_KIND } from './keys.js';
 import { encodeOldReport, OLD_HEARTBEAT_MS, OldWorkers, renewOldReport } from './old-workers.js';
@@ -89,7 +89,6 @@ export class RedisFleet {
     if (isLive) {
       this.membership.join();
       this.old.join();
-      this.rules.settle();
     } else this.#pause();
   }
 
@@ -106,7 +105,7 @@ export class RedisFleet {
 
   /** Resolves when a starting worker has the rules of others. */
   settled() {
-    return this.rules.settled();
+    return this.membership.awaitAnswers();
   }
 
   /** @param {number} nowMs on the clock */
@@ -125,8 +124,7 @@ export class RedisFleet {
 
   /** Includes this one. If it has just joined, it waits for the others. */
   async countWorkers() {
-    const wait = this.membership.joinedMs + ANSWERS_MS - performance.now();
-    if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait).unref());
+    await this.membership.awaitAnswers();
     if (!this.membership.isLive) throw new BrokerError('UNAVAILABLE', 'Redis is unavailable');
     return this.membership.size;
   }
@@ -178,7 +176,8 @@ export class RedisFleet {
 
   /** @returns {Iterable<unknown>} what the others know */
   *#known() {
-    for (const [, { knows, isOld }] of this.membership.others.entries()) if (!isOld) yield knows;
+    for (const { facts } of this.membership.others.members.values())
+      if (!facts.isOld) yield facts.knows;
   }
 
   /**

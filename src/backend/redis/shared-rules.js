@@ -24,8 +24,6 @@ import {
 const MAX_ADOPTED = 100;
 const MAX_STATE_BYTES = 999_999_999;
 const HASH_CHARS = 16;
-/** All answers have arrived after this time (`ANSWERS_MS` of membership.js, and some more). */
-const SETTLE_MS = 80;
 
 /** @import { HistoryRule, RoomRules } from '../../config/room-patterns.js' */
 /** @import { Fields } from '../membership.js' */
@@ -37,8 +35,6 @@ export class SharedRules {
   #adopted = 0;
   /** When any worker last told these rules. */
   #toldMs = Number.NEGATIVE_INFINITY;
-  /** @type {Promise<void>|null} */
-  #settling = null;
 
   /**
    * @param {object} parts
@@ -63,10 +59,6 @@ export class SharedRules {
     this.knows = this.#hash();
   }
 
-  get hasOwn() {
-    return this.rules.own.length > 0;
-  }
-
   /**
    * @param {number|null} sinceMs leaves out what another worker has told after this time; null:
    *   leaves out the rules
@@ -75,7 +67,7 @@ export class SharedRules {
    */
   toTell(sinceMs, known) {
     const { knows } = this;
-    if (!this.hasOwn || sinceMs === null || this.#toldMs > sinceMs) return { knows };
+    if (this.rules.own.length === 0 || sinceMs === null || this.#toldMs > sinceMs) return { knows };
     const others = [...known];
     if (others.length > 0 && others.every((one) => one === knows)) return { knows };
     this.#toldMs = performance.now();
@@ -119,16 +111,6 @@ export class SharedRules {
     const { history, state } = this.patterns;
     const text = JSON.stringify([[...history].sort(), [...state].sort()]);
     return createHash('sha1').update(text).digest('hex').slice(0, HASH_CHARS);
-  }
-
-  /** The others have been asked for the first time. */
-  settle() {
-    this.#settling ??= new Promise((resolve) => void setTimeout(resolve, SETTLE_MS));
-  }
-
-  /** Resolves when a starting worker has the rules of others. */
-  async settled() {
-    await this.#settling;
   }
 }
 
