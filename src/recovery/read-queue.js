@@ -39,7 +39,8 @@ export class ReadQueue {
 
   /** For an answer with history or state. @throws an error with the code UNAVAILABLE */
   forAnswer() {
-    if (this.waiting.size >= MAX_WAITING_ANSWERS) throw this.refuseAnswer('too many reads are waiting');
+    if (this.waiting.size >= MAX_WAITING_ANSWERS)
+      throw this.refuseAnswer('too many reads are waiting');
     return this;
   }
 
