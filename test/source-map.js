@@ -196,6 +196,7 @@ export const IMPORTS = Object.freeze({
       'outgoing/',
       'protocol/decode.js',
       'protocol/refusal.js',
+      'protocol/url-parts.js',
       'protocol/webhook-signature.js',
     ],
     packages: [],

@@ -3,6 +3,8 @@
 
 import { Rate } from '../admission/rate.js';
 
+/** A longer message counts against the message limit before it is read. */
+export const MAX_UNCOUNTED_BYTES = 4096;
 /** Rooms that a connection subscribes to at once if the limit of rooms is not enforced. */
 const UNLIMITED_ROOMS = 2500;
 
@@ -46,6 +48,18 @@ export class CommandRate {
     else
       operations.replies.overRate(connection, id, this.rate.retryAfter(bucket, now), this.overText);
     return false;
+  }
+
+  /**
+   * Counts a message of any other kind.
+   * @param {Connection} connection @param {number} bytes
+   * @param {number} [id] of its command @returns {boolean} false: it is refused
+   */
+  admitMessage(connection, bytes, id) {
+    const { admitMessage, replies } = this.services.operations;
+    const wait = admitMessage(connection, performance.now(), bytes);
+    if (wait !== 0) replies.overRate(connection, id, wait);
+    return wait === 0;
   }
 
   /** Charges the bytes like a message's. @param {{fullAt: number}} bucket @param {number} bytes */

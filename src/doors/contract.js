@@ -16,7 +16,7 @@
  * @property {Pick<Broker, 'state'>} broker
  * @property {ApiParts} api for the HTTP API of the door
  * @property {import('../hub/upstreams.js').Upstreams} upstreams of this worker's streams
- * @property {import('../backend/places.js').Places} places counts connections across all workers
+ * @property {import('../auth/app-places.js').AppPlaces} appPlaces limits and counts connections by app
  * @property {WebhookReporter|null} reporter null: nothing is recorded for webhooks
  * @property {{readonly isDraining: boolean, readonly isSettling: boolean}} phase of the worker
  * @property {import('../observability/counters.js').Counters} counters

@@ -12,6 +12,7 @@ import { Identity } from '../auth/claims.js';
 import { ALL_ROOMS } from '../auth/rights.js';
 import { tokenOf } from '../auth/token-place.js';
 import { refusal, toClose } from '../protocol/refusal.js';
+import { partsOf } from '../protocol/url-parts.js';
 import { Visitor } from './visitor.js';
 
 /** @import { Credentials } from '../auth/credentials.js' */
@@ -297,7 +298,7 @@ function transportOf(url, door) {
  * @returns {import('./types.js').ConnectRequest}
  */
 function requestOf({ headers, url, address, transport, data }, token, user) {
-  const query = new URLSearchParams(url.includes('?') ? url.slice(url.indexOf('?') + 1) : '');
+  const query = new URLSearchParams(partsOf(url).query);
   const request = { headers: { ...headers }, address, token, query, user, transport };
   return data === undefined ? request : { ...request, data };
 }

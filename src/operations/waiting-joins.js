@@ -67,7 +67,7 @@ export class WaitingJoins {
       if (code === 'RATE_LIMIT_EXCEEDED') this.replies.count(refused);
       if (code === 'ROOM_FULL' && !waiting.isTold) onRefused(refused);
       waiting.isTold ||= code === 'ROOM_FULL';
-      if (connection.isOpen && !this.#wait(connection, room, waiting))
+      if (connection.isOpen && !this.#postpone(connection, room, waiting))
         onRefused(refusal('UNAVAILABLE'));
     });
   }
@@ -77,7 +77,7 @@ export class WaitingJoins {
    * @param {Connection} connection @param {string} room @param {Waiting} waiting
    * @returns {boolean} false: too many wait
    */
-  #wait(connection, room, waiting) {
+  #postpone(connection, room, waiting) {
     this.cancelJoin(connection, room);
     const longestMs = Math.min(LONGEST_MS, FIRST_MS * 2 ** waiting.attempt++);
     waiting.dueMs = performance.now() + (0.5 + this.random() / 2) * longestMs;

@@ -2,6 +2,7 @@
 // and of doors that are off, come to paths that are well known: their answer names the setting.
 
 import { refusal } from '../protocol/refusal.js';
+import { partsOf } from '../protocol/url-parts.js';
 
 /** @import { Config } from '../config/settings.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
@@ -53,8 +54,8 @@ const PATHS = [
 export function createNotFound(config) {
   const texts = PATHS.map(([path, text]) => /** @type {const} */ ([path, text(config)]));
   const plain = refusal('not_found', 'Not found. WebSockets are at /ws.');
-  return ({ url = '' }) => {
-    const [path] = url.split('?', 1);
+  return ({ url }) => {
+    const { path } = partsOf(url);
     const found = texts.find(([pattern]) => pattern.test(path));
     return found === undefined ? plain : refusal('not_found', found[1]);
   };

@@ -1,5 +1,7 @@
 // route.js: what a request on the public port asks for, by its path.
 
+import { partsOf } from '../protocol/url-parts.js';
+
 /** @import { AdmissionLease, DoorRules } from '../admission/admission.js' */
 /** @import { Door } from '../hub/door.js' */
 /** @import { Answer, Refusal } from '../protocol/refusal.js' */
@@ -79,9 +81,8 @@ const ROUTES = new Map([
  * @param {Pick<IncomingMessage, 'url'>} request
  * @param {readonly LoadedDoor[]} [doors] beside the native one @returns {Route}
  */
-export function routeOf({ url = '' }, doors = []) {
-  const query = url.indexOf('?');
-  const path = query === -1 ? url : url.slice(0, query);
+export function routeOf({ url }, doors = []) {
+  const { path } = partsOf(url);
   const route = ROUTES.get(path);
   if (route !== undefined) return route;
   for (const door of doors) {

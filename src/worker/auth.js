@@ -24,7 +24,7 @@ export class WorkerAuth {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Awaited<ReturnType<typeof import('../backend/index.js').createBackend>>} parts.backend
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
-   * @param {import('../auth/app-places.js').AppPlaces|null} [parts.appPlaces] null: there are no apps
+   * @param {import('../auth/app-places.js').AppPlaces} [parts.appPlaces]
    * @param {import('../worker/close-all.js').CloseAll} parts.closeAll
    * @param {(user: string) => void} [parts.onUserRefused] @param {import('pino').Logger} parts.log
    */

@@ -42,6 +42,12 @@ export class Entry {
     const refused = (this.refused = new RefusedNames());
     const onUserRefused = (/** @type {string} */ user) =>
       refused.countRefusal('connections', '', user);
+    this.appPlaces = new AppPlaces({
+      config,
+      places: addresses,
+      counters: counters.auth,
+      appCounters: counters.apps,
+    });
     this.auth =
       WorkerAuth &&
       config.tokens &&
@@ -51,13 +57,7 @@ export class Entry {
         hub,
         backend,
         counters: counters.auth,
-        appPlaces:
-          config.pusher &&
-          new AppPlaces({
-            places: addresses,
-            counters: counters.auth,
-            appCounters: counters.apps,
-          }),
+        appPlaces: this.appPlaces,
         closeAll,
         onUserRefused,
         log,

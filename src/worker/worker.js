@@ -124,10 +124,11 @@ export class Worker {
    * @returns {import('../doors/contract.js').DoorServices}
    */
   #doorServices(meters) {
-    const { basics, delivery, operations, services, upstreams } = this;
+    const { basics, delivery, operations, services, upstreams, entry } = this;
     const { config, phase, counters, closeAll } = basics;
     const { hub, backend } = delivery;
-    const { broker, reporter, addresses: places } = backend;
+    const { broker, reporter } = backend;
+    const { appPlaces } = entry;
     const readiness = () => this.readiness.fault();
     return {
       ...{
@@ -136,7 +137,7 @@ export class Worker {
         hub,
         broker,
         upstreams,
-        places,
+        appPlaces,
         reporter,
         phase,
         counters,

@@ -238,7 +238,10 @@ test('a place of an app is counted, refused above its limit, and given back once
     release: (/** @type {string} */ key) => void calls.push(`release ${key}`),
   };
   const limited = appsOf({ id: '1', maxConnections: 2 }).get('1');
-  const own = new AppPlaces({ places, counters: counters.auth, appCounters: counters.apps });
+  const config = { pingIntervalMs: 30_000, pongTimeoutMs: 10_000 };
+  const own = new AppPlaces({
+    ...{ config, places, counters: counters.auth, appCounters: counters.apps },
+  });
   let released = 0;
   const credentials = () => ({
     identity: identityOf({ app: '1' }),

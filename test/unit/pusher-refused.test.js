@@ -2,9 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PUSHER_CLOSES } from '../../src/doors/pusher/codec/closes.js';
-import { Quotas } from '../../src/doors/pusher/quotas.js';
-import { isOfAdmission, RefusedConnections } from '../../src/doors/pusher/refused.js';
+import { AppPlaces } from '../../src/auth/app-places.js';
+import { closeOfRefusal, PUSHER_CLOSES } from '../../src/doors/pusher/codec/closes.js';
+import { createCounters } from '../../src/observability/counters.js';
+import { isOfAdmission, LateCloses } from '../../src/operations/late-closes.js';
 import { REFUSALS } from '../../src/protocol/codes.js';
 import { refusal } from '../../src/protocol/refusal.js';
 
@@ -27,29 +28,25 @@ class Opened {
 function build(random) {
   const phase = { isDraining: false, isSettling: false };
   const broker = { state: /** @type {'up'|'down'} */ ('up') };
-  const refused = new RefusedConnections(
-    {
-      phase,
-      broker,
-      closeAll: (connections, close) => {
-        for (const connection of connections) {
-          connection.close(close);
-          refused.delete(connection);
-        }
-      },
+  const refused = new LateCloses({
+    ...{ phase, broker, random, closeOf: closeOfRefusal },
+    closeAll: (connections, close) => {
+      for (const connection of connections) {
+        connection.close(close);
+        refused.forgetConnection(connection);
+      }
     },
-    random,
-  );
+  });
   /** @param {RefusalCode} code @returns {any} */
   const open = (code) => {
     const connection = /** @type {any} */ (new Opened());
-    refused.add(connection, refusal(code));
+    refused.refuseGuest(connection, refusal(code));
     return connection;
   };
   /** @returns {any} a connection that was refused something for the broker */
   const lack = () => {
     const connection = /** @type {any} */ (Object.assign(new Opened(), { isOpen: true }));
-    refused.addLacking(connection);
+    refused.refuseMember(connection, refusal('UNAVAILABLE'));
     return connection;
   };
   return { refused, phase, broker, open, lack };
@@ -123,8 +120,8 @@ test('a refusal comes after a random time of at most 8 s, with its text and 4100
 test('a client that does not wait in silence is refused at once', () => {
   const { refused, open } = build(() => 1);
   const [one, other] = [open('per_ip'), open('per_ip')];
-  refused.end(one);
-  refused.end(/** @type {any} */ (new Opened()));
+  refused.endGuest(one);
+  refused.endGuest(/** @type {any} */ (new Opened()));
   assert.deepEqual([one.closes.length, other.closes.length], [1, 0]);
 });
 
@@ -145,7 +142,7 @@ test('beyond 5,000 that wait, the answer is HTTP', () => {
   assert.equal(refused.takes(refusal('per_ip')), true);
   open('per_ip');
   assert.equal(refused.takes(refusal('per_ip')), false);
-  refused.delete(refusals[0]);
+  refused.forgetConnection(refusals[0]);
   assert.equal(refused.takes(refusal('per_ip')), true);
   assert.equal(refused.takes(refusal('memory')), false);
 });
@@ -159,20 +156,42 @@ test('a worker that drains sends its clients to another one, at once', () => {
   assert.deepEqual(waiting.closes, [PUSHER_CLOSES.RESTART]);
   assert.deepEqual(open('service_unavailable').closes, [PUSHER_CLOSES.RESTART]);
   const late = open('per_ip');
-  refused.close();
+  refused.closeGuests();
   assert.deepEqual(late.closes, [PUSHER_CLOSES.RESTART]);
   assert.deepEqual(member.closes, [], 'the drain spreads the closes of others');
 });
 
-test('a full app refuses for good only after it was full for longer than dead connections count', () => {
-  const quotas = new Quotas({ pingIntervalMs: 30_000, pongTimeoutMs: 10_000 });
-  const refusedAt = (/** @type {number[]} */ ...seconds) =>
-    seconds.map((second) => quotas.refused('1', second * 1000));
+test('a full app is full for good only after it was so for longer than dead connections count', async (t) => {
+  let nowMs = 0;
+  let admitted = false;
+  t.mock.method(performance, 'now', () => nowMs);
+  const counters = createCounters();
+  Object.assign(counters.apps.connections, { 1: 0, 2: 0 });
+  const places = new AppPlaces({
+    config: { pingIntervalMs: 30_000, pongTimeoutMs: 10_000 },
+    places: { acquire: async () => ({ admitted, connections: 1 }), release() {} },
+    counters: counters.auth,
+    appCounters: counters.apps,
+  });
+  /** @param {string} id @param {number[]} seconds when it is asked for a place */
+  const isFullAt = async (id, ...seconds) => {
+    const app = /** @type {any} */ ({ id, maxConnections: 1 });
+    const answers = [];
+    for (const second of seconds) {
+      nowMs = second * 1000;
+      await places.takePlace(app, { identity: null, lease: null });
+      answers.push(places.isFullForGood(app));
+    }
+    return answers;
+  };
   const F = false;
-  assert.deepEqual(refusedAt(0, 10, 20, 30, 40, 50, 51), [F, F, F, F, F, F, true]);
-  quotas.admitted('1');
-  assert.deepEqual(refusedAt(60, 70), [F, F], 'a place was free');
+  assert.deepEqual(await isFullAt('1', 0, 10, 20, 30, 40, 50, 51), [F, F, F, F, F, F, true]);
+  admitted = true;
+  await isFullAt('1', 52);
+  admitted = false;
+  assert.deepEqual(await isFullAt('1', 60, 70), [F, F], 'a place was free');
   // Nobody asked for a while, so nobody knows whether there were places.
-  assert.deepEqual(refusedAt(80, 90, 130, 140), [F, F, F, F]);
-  assert.equal(quotas.refused('2', 141_000), false, 'another app');
+  assert.deepEqual(await isFullAt('1', 80, 90, 130, 140), [F, F, F, F]);
+  assert.deepEqual(await isFullAt('2', 141), [F], 'another app');
+  assert.equal(counters.auth.closes.app_limit, 14);
 });

@@ -1,5 +1,7 @@
 // apis.js: several HTTP APIs of one door, by path.
 
+import { partsOf } from '../../protocol/url-parts.js';
+
 /** @import { Answer } from '../../protocol/refusal.js' */
 /** @import { Api, ApiCall } from '../../transport/route.js' */
 /** @import { IncomingMessage } from 'node:http' */
@@ -23,7 +25,7 @@ export class JoinedApis {
 
   /** @param {IncomingMessage} request @param {boolean} hasBody @returns {ApiCall|Answer} */
   begin(request, hasBody) {
-    const [path] = (request.url ?? '').split('?', 1);
+    const { path } = partsOf(request.url);
     const { api } = /** @type {Part} */ (this.parts.find((part) => part.isPath(path)));
     const call = api.begin(request, hasBody);
     if (!('status' in call)) this.#owners.set(call, api);

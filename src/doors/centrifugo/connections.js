@@ -12,7 +12,7 @@ import { TokenError } from '../../auth/token-error.js';
 import { CLOSES } from '../../protocol/codes.js';
 import { lastFault } from '../../protocol/json-scan.js';
 import { errorOf, toClose } from '../../protocol/refusal.js';
-import { CommandRate } from '../command-rate.js';
+import { CommandRate, MAX_UNCOUNTED_BYTES } from '../command-rate.js';
 import { CentrifugoClient } from './client.js';
 import { MAX_COMMANDS } from './codec/bounds.js';
 import { channelOf } from './codec/channels.js';
@@ -33,8 +33,6 @@ const NOTHING = Buffer.alloc(0);
 const CONNECT_TIMEOUT_MS = 15_000;
 /** Commands in one message, in addition to two for each room that a connection may join. */
 const MORE_COMMANDS = 128;
-/** A longer message counts against the message limit before it is decoded. */
-const MAX_UNCOUNTED_BYTES = 4096;
 /** Commands that use the bucket of subscriptions. @type {ReadonlySet<Method>} */
 const FREE = new Set(['connect', 'subscribe', 'unsubscribe', 'refresh', 'sub_refresh']);
 
@@ -211,7 +209,7 @@ export class CentrifugoConnections {
    * @param {Connection} connection @param {CentrifugoClient} client @param {number} bytes
    */
   #admitLong(connection, { state }, bytes) {
-    if (state !== 'new') return this.#admitMessage(connection, bytes);
+    if (state !== 'new') return this.commandRate.admitMessage(connection, bytes);
     const more = bytes - MAX_UNCOUNTED_BYTES;
     if (this.services.operations.admitMessage(connection, performance.now(), more) === 0)
       return true;
@@ -266,19 +264,8 @@ export class CentrifugoConnections {
     if (FREE.has(method)) return this.commandRate.admit(connection, client, id);
     // A long message with one command was counted as a whole.
     const isOnly = isCounted && source.length > MAX_UNCOUNTED_BYTES;
-    return isOnly || this.#admitMessage(connection, isCounted ? 0 : source.length, id);
-  }
-
-  /**
-   * @param {Connection} connection @param {number} bytes
-   * @param {number} [id] of the command; 0: none or unknown
-   * @returns {boolean} false: refused
-   */
-  #admitMessage(connection, bytes, id = 0) {
-    const { admitMessage, replies } = this.services.operations;
-    const wait = admitMessage(connection, performance.now(), bytes);
-    if (wait !== 0) replies.overRate(connection, id || undefined, wait);
-    return wait === 0;
+    const bytes = isCounted ? 0 : source.length;
+    return isOnly || this.commandRate.admitMessage(connection, bytes, id || undefined);
   }
 
   /** Handles a command that waited in the lane. @type {import('../../operations/lane.js').Resume} */

@@ -1,6 +1,7 @@
 // index.js: the door of Centrifugo's client protocol: what it answers to, and its parts.
 
 import { FORMAT } from '../../protocol/format.js';
+import { partsOf } from '../../protocol/url-parts.js';
 import { JoinedApis } from './apis.js';
 import { registerFormats } from './codec/frames.js';
 import { FRAMINGS } from './codec/framing.js';
@@ -132,6 +133,5 @@ function webSocketDoor(connections, codec, framing, { format, subprotocol }) {
 /** @param {string} url @param {string} [subprotocols] offered */
 function asksForProtobuf(url, subprotocols = '') {
   if (subprotocols !== '') return subprotocols.split(/, ?/).includes(PROTOBUF);
-  const mark = url.indexOf('?');
-  return mark >= 0 && new URLSearchParams(url.slice(mark)).get('format') === 'protobuf';
+  return new URLSearchParams(partsOf(url).query).get('format') === 'protobuf';
 }

@@ -9,6 +9,7 @@
 import { isUtf8 } from 'node:buffer';
 import { FORMAT } from '../../protocol/format.js';
 import { refusal } from '../../protocol/refusal.js';
+import { partsOf } from '../../protocol/url-parts.js';
 import { FRAMINGS } from './codec/framing.js';
 import { jsonCodec } from './codec/json.js';
 import { protobufCodec } from './codec/protobuf.js';
@@ -68,7 +69,9 @@ export class CentrifugoStreams {
     const { url = '', method } = request;
     const { path, query } = partsOf(url);
     const isInQuery = path.endsWith(SSE) && method === 'GET';
-    const first = isInQuery ? Buffer.from(query.get('cf_connect') ?? '') : body;
+    const first = isInQuery
+      ? Buffer.from(new URLSearchParams(query).get('cf_connect') ?? '')
+      : body;
     // Later commands are checked, too. Here the answer can say it.
     if (!this.formOf(request).codec.isBinary && !isUtf8(first))
       return refusal('bad_request', 'The commands are not UTF-8.');
@@ -131,13 +134,6 @@ function formOf({ codec, texts }, framing, format, contentType, opening = '') {
     ending: (code, reason) =>
       framing.frame([codec.encode({ push: { disconnect: { code, reason } } })]),
   };
-}
-
-/** @param {string} url */
-function partsOf(url) {
-  const mark = url.indexOf('?');
-  if (mark < 0) return { path: url, query: new URLSearchParams() };
-  return { path: url.slice(0, mark), query: new URLSearchParams(url.slice(mark)) };
 }
 
 /** @param {import('node:http').IncomingHttpHeaders} headers */

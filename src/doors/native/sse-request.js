@@ -14,6 +14,7 @@ import {
   readSince,
 } from '../../protocol/decode.js';
 import { ERROR_HEADER, refusal, toHttp } from '../../protocol/refusal.js';
+import { partsOf } from '../../protocol/url-parts.js';
 import { hasBody, headFault } from '../../transport/handshake.js';
 import { responseText } from '../../transport/http-answers.js';
 import { headText } from '../../transport/stream.js';
@@ -32,9 +33,7 @@ const MAX_ID_LENGTH = 512;
 export class StreamRequest {
   /** @param {Pick<IncomingMessage, 'url'|'headers'>} request `GET /sse` @param {Headers} headers */
   constructor(request, headers) {
-    const url = request.url ?? '';
-    const query = url.indexOf('?');
-    const parameters = new URLSearchParams(query < 0 ? '' : url.slice(query + 1));
+    const parameters = new URLSearchParams(partsOf(request.url).query);
     this.headers = headers;
     /** Names of rooms, perhaps invalid. @type {readonly string[]} */
     this.rooms = [...new Set(parameters.getAll('room'))];

@@ -12,9 +12,7 @@ import {
 } from './codec/client-event.js';
 import { errorText } from './codec/frames.js';
 import { socketIdOf } from './codec/socket-id.js';
-
-/** Pusher's own sentence. */
-export const OVER_QUOTA = 'The rate limit for sending client events exceeded the quota.';
+import { OVER_QUOTA } from './codec/texts.js';
 
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { ErrorCode } from '../../protocol/codes.js' */

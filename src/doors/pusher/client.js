@@ -1,6 +1,7 @@
 // client.js: a connection's state in this door.
 
 /** @import { App } from '../../config/pusher.js' */
+/** @import { Lease } from '../../auth/session.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { Message } from './codec/messages.js' */
 /** @import { SignedInUser } from './codec/signed.js' */
@@ -24,10 +25,10 @@ export class PusherClient {
   /** @type {{fullAt: number}|null} */
   #events = null;
 
-  /** @param {App} app @param {boolean} [hasPlace] counts against the app's limit of connections */
-  constructor(app, hasPlace = false) {
+  /** @param {App} app @param {Lease|null} lease of its place among the app's connections */
+  constructor(app, lease) {
     this.app = app;
-    this.hasPlace = hasPlace;
+    this.lease = lease;
   }
 
   /** @param {SignedInUser} user */

@@ -1,51 +1,35 @@
 // connections.js: connections of Pusher clients: handshakes, messages, ends.
 //
-// If possible, a handshake is refused inside the WebSocket (refused.js), because these clients take
-// an HTTP status for a network failure.
+// If possible, a handshake is refused inside the WebSocket (operations/late-closes.js), because
+// these clients take an HTTP status for a network failure.
 //
 // Three buckets bound a connection's messages. Pings and pongs have their own, so that a client
 // over another limit does not look dead. So do subscriptions and sign-ins, which a client sends all
 // at once after a reconnect. Everything else counts like native messages.
 
-import { createOriginCheck } from '../../admission/origin.js';
 import { Rate } from '../../admission/rate.js';
-import { compileTrustProxy } from '../../config/trust-proxy.js';
-import { FORMAT } from '../../protocol/format.js';
-import { appPlaceKey } from '../../protocol/place-keys.js';
-import { errorOf, refusal } from '../../protocol/refusal.js';
-import { CommandRate } from '../command-rate.js';
+import { isOfAdmission, LateCloses } from '../../operations/late-closes.js';
+import { CommandRate, MAX_UNCOUNTED_BYTES } from '../command-rate.js';
+import { createAppOf } from './app-of.js';
 import { PusherClient } from './client.js';
-import { OVER_QUOTA } from './client-events.js';
-import { closeOf, noApp, overQuota, PUSHER_CLOSES, PusherClose } from './codec/closes.js';
-import { errorText, establishedText, PONG_TEXT, ROSTER_TEXTS } from './codec/frames.js';
+import { closeOfRefusal, overQuota, PUSHER_CLOSES, PusherClose } from './codec/closes.js';
+import { errorText, establishedText, PONG_TEXT } from './codec/frames.js';
 import { isReserved, readMessage } from './codec/messages.js';
 import { socketIdOf } from './codec/socket-id.js';
-import { Quotas } from './quotas.js';
-import { isOfAdmission, RefusedConnections } from './refused.js';
 
-const MIN_VERSION = 4;
-const MAX_VERSION = 7;
-/** A longer message counts against the message limit before it is read. */
-const MAX_UNCOUNTED_BYTES = 4096;
 const PINGS_PER_MINUTE = 600;
 const MAX_PINGS = 10;
-const APP_PATH = /^\/app\/([^/]+)$/;
 
 /** @import { Door } from '../../hub/door.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { Credentials } from '../../auth/credentials.js' */
 /** @import { App } from '../../config/pusher.js' */
 /** @import { DoorServices } from '../contract.js' */
+/** @import { Refusal } from '../../protocol/refusal.js' */
 /** @import { Handler } from './client.js' */
 
-/** Pusher's error codes by ours, where one exists. @type {ReadonlyMap<string, number>} */
-const CODES = new Map([
-  ['RATE_LIMIT_EXCEEDED', 4301],
-  ['MESSAGE_TOO_LARGE', 4301],
-  ['DENIED', 4009],
-  ['USER_LIMIT', 4100],
-  ['HOOK_FAILED', 4100],
-]);
+/** What an app's place is taken for. */
+const NOBODY = Object.freeze({ identity: null, lease: null });
 
 /**
  * @typedef {object} Handlers
@@ -53,20 +37,7 @@ const CODES = new Map([
  * @property {Handler} clientEvent all other events
  */
 
-/** @implements {Door} */
 export class PusherConnections {
-  name = 'pusher';
-  usesTokens = false;
-  takesState = false;
-  repeatsJoins = false;
-  waitsToJoin = true;
-  roster = ROSTER_TEXTS;
-  backendJoins = /** @type {const} */ ('none');
-  /** @type {number} */
-  format = FORMAT.PUSHER;
-  subprotocol = '';
-  mayDeflate = false;
-  silentClose = PUSHER_CLOSES.NO_PONG;
   /** @type {Map<Connection, PusherClient>} */
   #clients = new Map();
   /** Connections that must authorize, with their deadlines. @type {Map<Connection, number>} */
@@ -78,19 +49,10 @@ export class PusherConnections {
   constructor(services, handlers) {
     this.services = services;
     this.#handlers = handlers;
-    this.refused = new RefusedConnections(services);
-    this.quotas = new Quotas(services.config);
+    this.lateCloses = new LateCloses({ ...services, closeOf: closeOfRefusal });
     this.pingRate = new Rate(PINGS_PER_MINUTE, MAX_PINGS);
     this.commandRate = new CommandRate(services);
-    this.trustsProxy = compileTrustProxy(services.config.trustProxy);
-    const apps = services.config.pusher?.apps ?? [];
-    /** May pages of that origin use the app? By id. */
-    this.isOriginOf = new Map(apps.map(({ id, origins }) => [id, createOriginCheck(origins)]));
-  }
-
-  /** @param {string} path without the query and the configured prefix */
-  isPath(path) {
-    return APP_PATH.test(path);
+    this.appOfHandshake = createAppOf(services.config);
   }
 
   /** @param {{readonly id: string}} connection @returns {string|null} */
@@ -100,12 +62,15 @@ export class PusherConnections {
 
   /** @type {Door['open']} */
   open(connection, request, credentials) {
-    const admitted = this.#admit(request);
+    const admitted = this.appOfHandshake(request);
     if (admitted instanceof PusherClose) return connection.close(admitted);
     const refused = credentials?.refusal ?? null;
-    if (refused !== null && isOfAdmission(refused)) return this.refused.add(connection, refused);
-    if (admitted.maxConnections > 0) this.#openInPlace(connection, admitted, credentials);
-    else this.#enterHub(connection, new PusherClient(admitted), credentials);
+    if (refused !== null && isOfAdmission(refused))
+      return this.lateCloses.refuseGuest(connection, refused);
+    if (admitted.maxConnections > 0)
+      return void this.#openInPlace(connection, admitted, credentials);
+    const lease = this.services.appPlaces.leaseOf(admitted);
+    this.#enterHub(connection, new PusherClient(admitted, lease), credentials);
   }
 
   /**
@@ -113,38 +78,35 @@ export class PusherConnections {
    * @param {Connection} connection @param {App} app @param {Credentials|null} credentials
    */
   async #openInPlace(connection, app, credentials) {
-    const { places } = this.services;
-    const key = appPlaceKey(app.id);
-    let admitted;
+    let placed;
     try {
-      ({ admitted } = await places.acquire(key, app.maxConnections, false));
+      placed = await this.services.appPlaces.takePlace(app, NOBODY);
     } catch {
       return connection.close(PUSHER_CLOSES.OVER_CAPACITY); // the primary is gone
     }
-    if (!admitted) return this.#overQuota(connection, app);
-    this.quotas.admitted(app.id);
-    if (!connection.isOpen) return places.release(key);
+    const { lease, refusal } = placed;
+    if (refusal !== null) return this.#overQuota(connection, app, refusal);
+    if (!connection.isOpen) return lease?.release();
     try {
-      this.#enterHub(connection, new PusherClient(app, true), credentials);
+      this.#enterHub(connection, new PusherClient(app, lease), credentials);
     } catch (error) {
       connection.fail(error);
     }
   }
 
-  /** @param {Connection} connection @param {App} app without a place */
-  #overQuota(connection, app) {
-    const isLasting = this.quotas.refused(app.id);
+  /** @param {Connection} connection @param {App} app without a place @param {Refusal} refused */
+  #overQuota(connection, app, refused) {
     const close = overQuota(app);
-    if (isLasting && close === PUSHER_CLOSES.OVER_QUOTA) connection.close(close);
-    else if (connection.isOpen) this.refused.add(connection, refusal('APP_LIMIT'));
+    if (close === PUSHER_CLOSES.OVER_QUOTA && this.services.appPlaces.isFullForGood(app))
+      connection.close(close);
+    else if (connection.isOpen) this.lateCloses.refuseGuest(connection, refused);
   }
 
   /** @param {Connection} connection @param {PusherClient} client @param {Credentials|null} credentials */
   #enterHub(connection, client, credentials) {
-    const { operations, counters } = this.services;
+    const { operations } = this.services;
     const { app } = client;
     this.#clients.set(connection, client);
-    counters.apps.connections[app.id]++;
     operations.identities.enterSession(connection, credentials);
     if (!connection.isOpen) return;
     if (app.authorizeWithinMs > 0)
@@ -152,45 +114,15 @@ export class PusherConnections {
     connection.send(establishedText(socketIdOf(connection.id), app.activityTimeoutS));
   }
 
-  /** @param {import('node:http').IncomingMessage} request @returns {App|PusherClose} */
-  #admit({ url = '', headers, socket }) {
-    const { config } = this.services;
-    const { byKey, pathPrefix } = /** @type {NonNullable<typeof config.pusher>} */ (config.pusher);
-    const mark = url.indexOf('?');
-    const path = mark < 0 ? url : url.slice(0, mark);
-    const own = path.startsWith(`${pathPrefix}/`) ? path.slice(pathPrefix.length) : path;
-    const key = (APP_PATH.exec(own) ?? APP_PATH.exec(path))?.[1] ?? '';
-    const app = byKey.get(key);
-    if (app === undefined) return noApp(key);
-    if (!app.isEnabled) return PUSHER_CLOSES.APP_DISABLED;
-    const isFromProxy = this.trustsProxy?.(socket.remoteAddress ?? '', 0) === true;
-    const hasTls = isFromProxy && headers['x-forwarded-proto'] === 'https';
-    const isEncrypted = 'encrypted' in socket && socket.encrypted;
-    if (app.tlsOnly && !hasTls && !isEncrypted) return PUSHER_CLOSES.TLS_ONLY;
-    const version = new URLSearchParams(mark < 0 ? '' : url.slice(mark)).get('protocol');
-    if (version !== null && !/^\d{1,9}$/.test(version)) return PUSHER_CLOSES.INVALID_VERSION;
-    if (version !== null && (Number(version) < MIN_VERSION || Number(version) > MAX_VERSION))
-      return PUSHER_CLOSES.UNSUPPORTED_VERSION;
-    // Admission has checked ALLOWED_ORIGINS, which an app's own list only narrows.
-    return this.isOriginOf.get(app.id)?.(headers.origin) ? app : PUSHER_CLOSES.ORIGIN;
-  }
-
-  /** @type {NonNullable<Door['takesRefusal']>} */
-  takesRefusal(refused) {
-    return this.refused.takes(refused);
-  }
-
   /** @type {Door['closed']} */
   closed(connection) {
-    this.refused.delete(connection);
-    const { operations, counters, places } = this.services;
-    const client = this.#clients.get(connection);
+    const { operations } = this.services;
+    this.lateCloses.forgetConnection(connection);
     operations.watchLists.endWatch(connection);
     operations.identities.leave(connection);
     this.#unauthorized.delete(connection);
-    if (!this.#clients.delete(connection) || client === undefined) return;
-    counters.apps.connections[client.app.id]--;
-    if (client.hasPlace) places.release(appPlaceKey(client.app.id));
+    this.#clients.get(connection)?.lease?.release();
+    this.#clients.delete(connection);
   }
 
   /** Called after a sign-in, or in a channel that needs a signature. @param {Connection} connection */
@@ -200,7 +132,7 @@ export class PusherConnections {
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
-    this.refused.sweep(nowMs);
+    this.lateCloses.sweep(nowMs);
     for (const [connection, endMs] of this.#unauthorized) {
       if (endMs > nowMs) continue;
       this.#unauthorized.delete(connection);
@@ -211,12 +143,12 @@ export class PusherConnections {
   /** @type {Door['receive']} */
   receive(connection, bytes) {
     const client = this.#clients.get(connection);
-    if (client === undefined) return this.refused.end(connection);
+    if (client === undefined) return this.lateCloses.endGuest(connection);
     const { counters, operations } = this.services;
     counters.messages++;
     counters.apps.messages[client.app.id]++;
     const isLong = bytes.length > MAX_UNCOUNTED_BYTES;
-    if (isLong && !this.#admitMessage(connection, bytes.length)) return;
+    if (isLong && !this.commandRate.admitMessage(connection, bytes.length)) return;
     const message = readMessage(bytes.toString());
     const event = message?.event ?? '';
     if (event === 'pusher:ping' || event === 'pusher:pong')
@@ -224,7 +156,7 @@ export class PusherConnections {
     const isCommand = this.#handlers.commands.has(event);
     if (isCommand) {
       if (!this.commandRate.admit(connection, client, undefined)) return;
-    } else if (!isLong && !this.#admitMessage(connection, bytes.length)) return;
+    } else if (!isLong && !this.commandRate.admitMessage(connection, bytes.length)) return;
     if (message === null) return operations.replies.malformed(connection);
     const kind =
       event === 'pusher:subscribe' ? 'join' : event.startsWith('client-') ? 'message' : undefined;
@@ -257,7 +189,7 @@ export class PusherConnections {
 
   /** @type {Door['receiveBinary']} */
   receiveBinary(connection, bytes) {
-    if (!this.#admitMessage(connection, bytes.length)) return;
+    if (!this.commandRate.admitMessage(connection, bytes.length)) return;
     this.services.counters.errors.INVALID_MESSAGE_FORMAT++;
     connection.send(errorText(null, 'Binary frames are not supported.'));
   }
@@ -270,44 +202,7 @@ export class PusherConnections {
     const bucket = client.bucket('pings');
     const now = performance.now();
     if (this.pingRate.has(bucket, now)) this.pingRate.take(bucket, now);
-    else if (!this.#admitMessage(connection, 0)) return;
+    else if (!this.commandRate.admitMessage(connection, 0)) return;
     if (event === 'pusher:ping') connection.send(PONG_TEXT);
   }
-
-  /** @param {Connection} connection @param {number} bytes @returns {boolean} false: refused */
-  #admitMessage(connection, bytes) {
-    const { admitMessage, replies } = this.services.operations;
-    const wait = admitMessage(connection, performance.now(), bytes);
-    if (wait !== 0) replies.overRate(connection, undefined, wait);
-    return wait === 0;
-  }
-
-  /** @type {Door['encodeError']} */
-  encodeError(refused) {
-    const error = errorOf(refused);
-    if (error === 'INVALID_MESSAGE_FORMAT') return errorText(null, 'Received invalid JSON');
-    if (error === 'RATE_LIMIT_EXCEEDED') return errorText(4301, `${OVER_QUOTA} ${refused.message}`);
-    return errorText(CODES.get(refused.code) ?? null, refused.message);
-  }
-
-  entered() {}
-
-  expelled() {}
-
-  /** Pusher has no such notice. @type {Door['encodeLeft']} */
-  encodeLeft() {
-    return null;
-  }
-
-  /** @type {Door['encodeDegraded']} */
-  encodeDegraded() {
-    return null;
-  }
-
-  /** @type {Door['encodeShutdown']} */
-  encodeShutdown() {
-    return null;
-  }
-
-  closeOf = closeOf;
 }

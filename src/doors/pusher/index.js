@@ -2,13 +2,17 @@
 
 import { FORMAT, registerFormat } from '../../protocol/format.js';
 import { frameEnd } from '../../protocol/frame.js';
+import { refusal } from '../../protocol/refusal.js';
+import { isAppPath } from './app-of.js';
 import { ClientEvents } from './client-events.js';
 import { PusherFrames } from './codec/frames.js';
+import { PUSHER_TEXTS } from './codec/texts.js';
 import { PusherConnections } from './connections.js';
 import { isApiPath, ownPath, PusherApi } from './http/api.js';
 import { SignIn } from './signin.js';
 import { PusherSubscriptions } from './subscribe.js';
 
+const UNAVAILABLE = refusal('UNAVAILABLE');
 const NOTHING = Buffer.alloc(0);
 
 /** @import { Connection } from '../../hub/connection.js' */
@@ -31,14 +35,23 @@ export function createDoor(services) {
   return {
     route(path) {
       const own = ownPath(path, pathPrefix);
-      if (connections.isPath(own)) return 'websocket';
+      if (isAppPath(own)) return 'websocket';
       return isApiPath(own) ? 'api' : null;
     },
-    door: connections,
+    door: {
+      ...PUSHER_TEXTS,
+      ...{ format: FORMAT.PUSHER, subprotocol: '', mayDeflate: false },
+      appOf: connections.appOf.bind(connections),
+      open: connections.open.bind(connections),
+      takesRefusal: (refused) => connections.lateCloses.takes(refused),
+      closed: connections.closed.bind(connections),
+      receive: connections.receive.bind(connections),
+      receiveBinary: connections.receiveBinary.bind(connections),
+    },
     api,
     sweep: (nowMs) => connections.sweep(nowMs),
     drain: (timeoutMs) => api.drain(timeoutMs),
-    close: () => connections.refused.close(),
+    close: () => connections.lateCloses.closeGuests(),
   };
 }
 
@@ -46,10 +59,10 @@ export function createDoor(services) {
 function createConnections(services) {
   const authorized = (/** @type {Connection} */ connection) => connections.authorized(connection);
   const unavailable = (/** @type {Connection} */ connection) =>
-    connections.refused.addLacking(connection);
+    connections.lateCloses.refuseMember(connection, UNAVAILABLE);
   const subscriptions = new PusherSubscriptions(services, authorized, unavailable);
   const signIn = new SignIn(services, authorized, unavailable, (connection, refused) =>
-    connections.refused.closeLater(connection, refused),
+    connections.lateCloses.refuseMember(connection, refused),
   );
   const commands = new Map([
     ['pusher:subscribe', subscriptions.subscribe],

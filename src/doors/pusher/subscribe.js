@@ -79,7 +79,7 @@ export class PusherSubscriptions {
     const member = kind.isPresence ? memberOf(app, user, data) : null;
     if (member !== null && 'type' in member) return refuse(member);
     if (kind.isPrivate) this.onAuthorized(connection);
-    this.#join(connection, client, channel, name, member, kind.isCache);
+    this.#joinChannel(connection, client, channel, name, member, kind.isCache);
   };
 
   /**
@@ -87,7 +87,7 @@ export class PusherSubscriptions {
    * @param {string} name of its room @param {Member|null} member null: no presence channel
    * @param {boolean} isCache
    */
-  #join(connection, client, channel, name, member, isCache) {
+  #joinChannel(connection, client, channel, name, member, isCache) {
     const { maxPresenceMembers: max } = client.app;
     this.services.operations.joins.subscribe(connection, name, {
       since: null,
@@ -101,7 +101,7 @@ export class PusherSubscriptions {
         connection.send(subscribedText(channel, member === null ? '{}' : membersData(users)));
         if (isCache) this.#sentLast(connection, name, channel, joined);
       },
-      onRefused: (refused) => this.#refused(connection, client, channel, refused),
+      onRefused: (refused) => this.#answerRefused(connection, client, channel, refused),
     });
   }
 
@@ -109,7 +109,7 @@ export class PusherSubscriptions {
    * @param {Connection} connection @param {PusherClient} client @param {string} channel
    * @param {Refusal} refused
    */
-  #refused(connection, { app }, channel, refused) {
+  #answerRefused(connection, { app }, channel, refused) {
     const { code, message } = refused;
     const full = `The channel has the most members allowed (${app.maxPresenceMembers}).`;
     if (code === 'ALREADY_JOINED') this.#repeated(connection, channel);

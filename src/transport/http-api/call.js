@@ -1,5 +1,6 @@
 // call.js: a request of the HTTP API under way, and the contract between the API and its worker.
 
+import { partsOf } from '../../protocol/url-parts.js';
 import { NOSNIFF } from '../http-answers.js';
 import { ApiFault, badValue, unknownText } from './fault.js';
 
@@ -121,9 +122,7 @@ export class Call {
     this.headers = request.headers;
     this.key = key;
     this.startedMs = performance.now();
-    const { url = '' } = request;
-    const mark = url.indexOf('?');
-    this.query = new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1));
+    this.query = new URLSearchParams(partsOf(request.url).query);
   }
 
   /**

@@ -5,6 +5,7 @@
 // A request without a valid key is refused unread. Others are answered with status 200, as in
 // Centrifugo: {"result":…}, or {"error":{"code","message"}}. A backend may ask for statuses.
 
+import { partsOf } from '../../../protocol/url-parts.js';
 import { Call } from '../../../transport/http-api/call.js';
 import { ApiFault } from '../../../transport/http-api/fault.js';
 import { KeyRing, MAX_SECRET_LENGTH } from '../../../transport/http-api/keys.js';
@@ -58,11 +59,10 @@ export class CentrifugoApi extends RoutedApi {
 /** @param {IncomingMessage} request @returns {string} '' if there is none, or it is too long */
 function secretOf({ headers, url = '' }) {
   const header = headers['x-api-key'];
-  const mark = url.indexOf('?');
   const secret =
     (typeof header === 'string' ? header : undefined) ??
     OLD_SCHEME.exec(headers.authorization ?? '')?.[1] ??
-    (mark < 0 ? undefined : new URLSearchParams(url.slice(mark)).get('api_key')) ??
+    new URLSearchParams(partsOf(url).query).get('api_key') ??
     '';
   return secret.length <= MAX_SECRET_LENGTH ? secret : '';
 }

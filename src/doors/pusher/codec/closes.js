@@ -115,6 +115,13 @@ export function overQuota({ quotaCode }) {
   return quotaCode === OVER_QUOTA.code ? OVER_QUOTA : new PusherClose(quotaCode, OVER_QUOTA.reason);
 }
 
+/** @param {import('../../../protocol/refusal.js').Refusal} refused that its client may repeat */
+export function closeOfRefusal({ code, message }) {
+  if (code === 'service_unavailable') return PUSHER_CLOSES.RESTART;
+  if (code === 'origin') return PUSHER_CLOSES.ORIGIN;
+  return new PusherClose(PUSHER_CLOSES.OVER_CAPACITY.code, message);
+}
+
 /** @param {string} key as the client wrote it */
 export function noApp(key) {
   return new PusherClose(

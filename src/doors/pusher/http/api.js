@@ -5,6 +5,7 @@
 // A request without a valid signature is refused unread, and counts for its address like a request
 // with an unknown API key.
 
+import { partsOf } from '../../../protocol/url-parts.js';
 import { ApiFault } from '../../../transport/http-api/fault.js';
 import { RoutedApi } from '../../../transport/http-api/routed-api.js';
 import { toAnswer } from './answers.js';
@@ -55,9 +56,8 @@ export class PusherApi extends RoutedApi {
    */
   begin(request, hasBody) {
     const { method = '', url = '' } = request;
-    const mark = url.indexOf('?');
-    const path = ownPath(mark < 0 ? url : url.slice(0, mark), this.pathPrefix);
-    const query = mark < 0 ? '' : url.slice(mark + 1);
+    const { path: given, query } = partsOf(url);
+    const path = ownPath(given, this.pathPrefix);
     if (path === HEALTH_PATH) return this.#health();
     const holder = this.#holderOf(path, query);
     if (holder === undefined)
