@@ -461,7 +461,7 @@ export const IMPORTS = Object.freeze({
   // It runs in browsers, unbuilt: console/assets.js sends the two packages beside it.
   'console/page': { may: [], packages: ['htm', 'preact'], node: [] },
   doctor: {
-    may: ['blobs/', 'config/', 'observability/', 'outgoing/', 'webhooks/'],
+    may: ['blobs/', 'config/', 'hooks/', 'observability/', 'outgoing/', 'webhooks/'],
     packages: ['ioredis'],
     node: 'any',
   },

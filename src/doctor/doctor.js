@@ -24,20 +24,22 @@ export const DOCTOR_USAGE = `Usage: fanfare doctor [options]   (in a checkout: n
   --clients elsewhere      other machines open the connections
   --lb-idle-timeout TIME   idle time-out of the load balancer, with its unit: 60s, 2m
   --webhooks               send webhook.test to each endpoint of FANFARE_WEBHOOKS, and print the answers
+  --hooks                  ask each backend of FANFARE_HOOKS, also with a wrong signature, and print the answers
   --json                   print JSON (in a checkout: npm --silent run doctor -- --json)
   --help, -h               print this help
 
 The doctor reads WORKERS, REDIS_URL and the other settings like the server does.
 Exit codes: ${EXIT.ok} no limit is too low, ${EXIT.failed} a limit is too low, or Redis or the bucket does not work,
 ${EXIT.usage} wrong option, ${EXIT.config} invalid settings. With --webhooks: ${EXIT.ok} every endpoint received the test, ${EXIT.failed} one
-did not.
+did not. With --hooks: ${EXIT.ok} every backend answered and checks signatures, ${EXIT.failed} one does not.
 `;
 
 /** @import { Config } from '../config/settings.js' */
 
 /**
  * @typedef {{wanted: number, pid: string|null, clients: 'here'|'elsewhere'|null,
- *   idleTimeoutMs: number|null, webhooks: boolean, json: boolean, help: boolean}} Options
+ *   idleTimeoutMs: number|null, webhooks: boolean, hooks: boolean, json: boolean,
+ *   help: boolean}} Options
  */
 
 /**
@@ -58,7 +60,7 @@ export async function runDoctor({ args, loadSettings, isColoured = false }) {
     process.stderr.write(`fanfare doctor: ${printable(message)}\n\n${DOCTOR_USAGE}`);
     return EXIT.usage;
   }
-  const { pid, wanted, clients, idleTimeoutMs, webhooks, json, help } = options;
+  const { pid, wanted, clients, idleTimeoutMs, webhooks, hooks, json, help } = options;
   if (help) {
     process.stdout.write(DOCTOR_USAGE);
     return EXIT.ok;
@@ -88,9 +90,11 @@ export async function runDoctor({ args, loadSettings, isColoured = false }) {
     return EXIT.config;
   }
   const { config } = settings;
-  if (webhooks) {
-    const { testEndpoints } = await import('./webhooks.js');
-    const { text, isOk } = await testEndpoints(config, json);
+  if (webhooks || hooks) {
+    const test = webhooks
+      ? (await import('./webhooks.js')).testEndpoints
+      : (await import('./hooks.js')).testBackends;
+    const { text, isOk } = await test(config, json);
     process.stdout.write(printableLines(text));
     return isOk ? EXIT.ok : EXIT.failed;
   }
@@ -143,6 +147,7 @@ export function parseOptions(args) {
     clients: { type: 'string' },
     'lb-idle-timeout': { type: 'string' },
     webhooks: { type: 'boolean', default: false },
+    hooks: { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
   });
   const { connections, pid, clients } = values;
@@ -159,6 +164,7 @@ export function parseOptions(args) {
     clients: clients ?? null,
     idleTimeoutMs: durationMs(values['lb-idle-timeout']),
     webhooks: values.webhooks,
+    hooks: values.hooks,
     json: values.json,
     help: values.help === true,
   };

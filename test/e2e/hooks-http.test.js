@@ -72,7 +72,7 @@ test('the questions and the settings of the page are valid, and so is a secret t
 });
 
 /** One server, whose backend is one example after the other. */
-const example = shared(async (t) => {
+const oneServer = shared(async (t) => {
   const port = String(await freePort());
   const env = {
     FANFARE_HOOKS: `http://127.0.0.1:${port}/fanfare`,
@@ -84,7 +84,7 @@ const example = shared(async (t) => {
     FANFARE_HOOK_TIMEOUT_MS: '7000',
     ...env,
   });
-  return { port, server };
+  return { port, server, env };
 });
 
 /** @type {Record<string, (port: string) => [string, string[]]>} */
@@ -100,7 +100,7 @@ for (const [name, commandOf] of Object.entries(PROGRAMS)) {
     ...limit,
     skip,
   }, async (t) => {
-    const { port, server } = await example();
+    const { port, server, env } = await oneServer();
     const child = spawn(...commandOf(port), {
       cwd: join(root, 'examples/hooks-http'),
       env: { PATH: process.env.PATH, FANFARE_HOOKS_SECRET: HOOKS_SECRET, PORT: port },
@@ -122,6 +122,13 @@ for (const [name, commandOf] of Object.entries(PROGRAMS)) {
       body: '{"hook":"onDisconnect"}',
     });
     assert.equal(forged.status, 401);
+    const doctor = spawnSync(process.execPath, [join(root, 'src/main.js'), 'doctor', '--hooks'], {
+      env: { PATH: process.env.PATH, ...env },
+      encoding: 'utf8',
+    });
+    const [shown] = codeOf('Operate', 'text');
+    const plain = (/** @type {string} */ text) => text.replace(/:\d+|\d+ ms/g, 'N');
+    assert.equal(plain(doctor.stdout), plain(shown), doctor.stderr);
     const open = (/** @type {string} */ cookie) =>
       connect(t, `ws://127.0.0.1:${server.port}/ws`, { headers: { cookie } });
     const nobody = await open('a=1');

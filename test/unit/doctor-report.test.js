@@ -124,6 +124,7 @@ test('the command line is parsed, and its faults are reported', () => {
     clients: null,
     idleTimeoutMs: null,
     webhooks: false,
+    hooks: false,
     json: false,
     help: false,
   });

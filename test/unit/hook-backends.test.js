@@ -6,12 +6,13 @@ import { once } from 'node:events';
 import { createServer as createSocketServer } from 'node:net';
 import { test } from 'node:test';
 import { setImmediate as immediate } from 'node:timers/promises';
+import { testBackends } from '../../src/doctor/hooks.js';
 import { AnswerCache } from '../../src/hooks/answer-cache.js';
 import { backendHooks } from '../../src/hooks/backends.js';
 import { Hooks } from '../../src/hooks/hooks.js';
 import { createHookCounters, HOOK_NAMES } from '../../src/observability/counters.js';
 import { Turn } from '../../src/worker/turn.js';
-import { askedOf, HOOKS_SECRET, listen } from '../helpers/hooks/backend.js';
+import { askedOf, HOOKS_SECRET, hookBackend, listen } from '../helpers/hooks/backend.js';
 
 const limit = { timeout: 20_000 };
 const MAX_PAYLOAD = 100_000;
@@ -405,6 +406,55 @@ test(
   },
 );
 
+test('the body of an answer to onDisconnect is ignored', limit, async (t) => {
+  stayAlive(t);
+  const { url } = await listen(t, (request, response) => {
+    request.resume();
+    response.end('<html>');
+  });
+  const { hooks, counters } = build(url);
+  hooks.disconnected([visitor()]);
+  while (!hooks.isIdle) await immediate();
+  assert.deepEqual(Object.values(counters.failures).filter(Boolean), []);
+});
+
+test('the doctor asks each backend, and finds one that checks no signature', limit, async (t) => {
+  const careless = await listen(t, (request, response) => {
+    request.resume();
+    response.end('{"deny":"no"}');
+  });
+  const broken = await listen(t, (request, response) => {
+    request.resume();
+    response.writeHead(404).end();
+  });
+  const careful = await hookBackend(t, { onConnect: () => false, onRpc: () => undefined });
+  const of = (/** @type {string} */ url, /** @type {any[]} */ ...hooks) => ({
+    ...{ url, hooks, secrets: [HOOKS_SECRET], headers: [] },
+  });
+  const config = {
+    ...{ hookTimeoutMs: 10_000, maxMessageBytes: 1000 },
+    hooks: {
+      ...{ path: '', digest: '', publicOnly: false },
+      backends: [
+        of(careful.url, 'onConnect'),
+        of(careful.url, 'onRpc'),
+        of(careless.url, 'onJoin'),
+        of(broken.url, 'onPublish'),
+      ],
+    },
+  };
+  const { text, isOk } = await testBackends(/** @type {any} */ (config), false);
+  assert.equal(isOk, false);
+  const lines = text.trimEnd().split('\n');
+  const shown = lines.map((line) => line.replace(/http:\S+:\d+/g, 'URL').replace(/\d+ ms/, 'N ms'));
+  assert.deepEqual(shown, [
+    'ok      URL onConnect: denied, N ms',
+    'ok      URL onRpc: allowed, N ms',
+    'failed  URL onJoin: it does not check the signature: it answers a wrong one, N ms',
+    'failed  URL onPublish: URL answered with status 404, N ms',
+  ]);
+});
+
 test('kept answers are bounded in number and bytes', () => {
   const counters = createHookCounters().cache;
   let nowMs = 0;
@@ -417,6 +467,10 @@ test('kept answers are bounded in number and bytes', () => {
   let kept = 0;
   for (let n = 0; n < 1000; n++) kept += cache.find(`large ${n}`) === undefined ? 0 : 1;
   assert.ok(kept > 450 && kept * 16_000 < 8_388_608, `${kept}`);
+  for (let n = 0; n < 1000; n++) cache.keep('large 999', n, 16_000, 60);
+  let still = 0;
+  for (let n = 0; n < 1000; n++) still += cache.find(`large ${n}`) === undefined ? 0 : 1;
+  assert.equal(still, kept, 'an answer that is kept again takes no more room');
   nowMs = 60_000;
   assert.equal(cache.find('large 999'), undefined);
   // What has expired makes room without being counted.
