@@ -51,6 +51,7 @@ export const FOLDERS = Object.freeze({
     'client/vue': 'composables for Vue',
     'client/svelte': 'values for Svelte',
     sdk: 'the library for backends, fanfare-server',
+    ai: 'the library for runs of models and agents, fanfare-ai',
     console: "the operator's console",
     'console/page': 'its page, for browsers',
     doctor: 'checks the machine and the settings',
@@ -444,6 +445,7 @@ export const IMPORTS = Object.freeze({
   },
   // It runs on edge runtimes, too, so it uses globals of the web only.
   sdk: { may: [], packages: [], node: [] },
+  ai: { may: [], packages: [], node: [] },
   // Actions go to a worker by the messages of the primary, not by imports.
   console: {
     may: [

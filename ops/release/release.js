@@ -51,7 +51,7 @@ function run(cwd, command, ...args) {
 const digest = (algorithm, path) => createHash(algorithm).update(readFileSync(path)).digest('hex');
 
 /** Packages of their own, with the version of the server. */
-const LIBRARIES = ['src/client', 'src/sdk'];
+const LIBRARIES = ['src/client', 'src/sdk', 'src/ai'];
 
 /**
  * Exports the commit to a folder and packs the server and the libraries there.

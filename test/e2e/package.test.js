@@ -196,7 +196,31 @@ export const code = (error: FanfareApiError): Code => error.code;
 export const isMistyped = ({ code }: FanfareApiError) => code === 'UNAVAILBLE';
 `;
 
-const LIBRARIES = /** @type {const} */ (['fanfare-client', 'fanfare-server']);
+const AI_CONSUMER = `
+import { FanfareChatTransport, FanfareEventStore, read, type RunError, type RunPosition, stream } from 'fanfare-ai';
+import { Fanfare } from 'fanfare-client';
+import { createServer } from 'fanfare-server';
+
+const server = createServer({ url: 'http://localhost', apiKey: '' });
+const fanfare = new Fanfare('http://localhost');
+export const write = async (model: AsyncIterable<string>) => {
+  const run = await stream(server, 'run.42', { stop: fanfare, resume: true });
+  await run.pipe(model, { errorText: (error) => String(error) });
+  return run.written;
+};
+export const length = async (since?: RunPosition) => {
+  let length = 0;
+  const run = read<string>(fanfare, 'run.42', { since });
+  for await (const text of run) length += text.length;
+  return [length, run.position?.next];
+};
+export const transport = new FanfareChatTransport({ fanfare, api: '/chat' });
+export const events = new FanfareEventStore(server, 'session');
+// @ts-expect-error: there is no such code
+export const isMistyped = ({ code }: RunError) => code === 'CONFLIKT';
+`;
+
+const LIBRARIES = /** @type {const} */ (['fanfare-client', 'fanfare-server', 'fanfare-ai']);
 
 for (const name of LIBRARIES)
   test(`${name} has the version, license and Node of the package`, () => {
@@ -362,6 +386,24 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
     typeCheck(home, SERVER_CONSUMER.replaceAll('fanfare-server', 'fanfare/server'), 'typescript');
     await assertSound(library.tarball);
   });
+
+  await t.test(
+    'fanfare-ai, installed alone, loads and type-checks beside the others',
+    async (t) => {
+      const library = installAlone(t, 'fanfare-ai');
+      const paths = library.files.filter((path) => /^(?!types\/).*\//.test(path));
+      assert.deepEqual(paths, [], 'no folder but its types');
+      for (const path of ['LICENSE', 'README.md', 'index.js', 'types/ai/index.d.ts'])
+        assert.ok(library.files.includes(path), path);
+      const script = `import('fanfare-ai').then((all) => console.log(Object.keys(all).join()));`;
+      const { stdout, stderr } = run(library.home, process.execPath, '-e', script);
+      const exported = 'FanfareChatTransport,FanfareEventStore,RunError,read,stream';
+      assert.equal(stdout.trim(), exported, stderr);
+      const nested = AI_CONSUMER.replaceAll(/'fanfare-(ai|client|server)'/g, "'fanfare/$1'");
+      typeCheck(home, nested, 'typescript-7');
+      await assertSound(library.tarball);
+    },
+  );
 
   await t.test('publint and "are the types wrong" find nothing', () => assertSound(tarball));
 

@@ -28,6 +28,7 @@ export const PACKAGES = Object.freeze({
   fanfare: '',
   'fanfare-client': 'src/client',
   'fanfare-server': 'src/sdk',
+  'fanfare-ai': 'src/ai',
 });
 
 /** @typedef {keyof typeof PACKAGES} PackageName */
