@@ -27,7 +27,7 @@
  * The parts of a worker that HTTP APIs use, and what only those of doors need.
  * @typedef {object} DoorApiParts
  * @property {Pick<Broker, 'publish'|'history'|'countConnections'|'state'>} broker
- * @property {Pick<import('../recovery/history-reader.js').HistoryReader, 'read'|'page'>}
+ * @property {Pick<import('../recovery/history-reader.js').HistoryReader, 'read'|'page'|'maxBytes'>}
  *   historyReader
  * @property
  *   {import('../transport/http-api/call.js').Services['fleet'] & Pick<import('../worker/fleet.js').Fleet, 'name'|'listenForReplies'|'deliver'>}

@@ -1,5 +1,5 @@
 // history-reader.js: answers `history` commands from this worker's replay buffers or the broker. An
-// answer has at most SyncScheduler.maxReplayBytes, and a command reads no more than that needs.
+// answer has at most `maxBytes`, and a command reads no more than that needs.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { encodeHistoryMessages } from '../protocol/encode.js';
@@ -50,6 +50,11 @@ export class HistoryReader {
     this.counters = counters;
   }
 
+  /** The most bytes of an answer with more than one message. */
+  get maxBytes() {
+    return this.scheduler.maxReplayBytes;
+  }
+
   /**
    * @param {string} room @param {HistoryQuery} query
    * @returns {Promise<HistoryAnswer>} Rejects with a BrokerError or an error with such a code.
@@ -84,12 +89,13 @@ export class HistoryReader {
         ? await this.#page(room, count, since, rule.size)
         : await this.#pageBefore(room, count, before);
     const { epoch, offset, first } = page;
-    const { references, maxReplayBytes } = this.scheduler;
+    const { maxBytes } = this;
+    const { references } = this.scheduler;
     const isForward = since !== null && since.epoch === epoch;
     // References are larger than claims, so claims that do not fit need none.
-    const claims = cut(page.publications, maxReplayBytes, isForward);
+    const claims = cut(page.publications, maxBytes, isForward);
     const resolved = resolveClaims(page.publications.slice(claims.start, claims.end), references);
-    const { start, end } = cut(resolved, maxReplayBytes, isForward);
+    const { start, end } = cut(resolved, maxBytes, isForward);
     const from = first + claims.start + start;
     const next = first + claims.start + end;
     return {
@@ -110,7 +116,7 @@ export class HistoryReader {
     const buffered = await this.#bufferedPage(room, count, since);
     if (buffered !== null) return buffered;
     const reads = this.scheduler.reads.forAnswer();
-    const { maxReplayBytes: maxBytes } = this.scheduler;
+    const { maxBytes } = this;
     if (since !== null && since.epoch !== '') {
       // The stream's epoch decides whether the client's position is in it.
       const position = await reads.read(room, { after: 0, limit: 0, isGlance: true });
@@ -138,7 +144,7 @@ export class HistoryReader {
       if (last - count + 1 >= replayBuffer.first || !replayBuffer.hasOlder)
         return bufferedUpTo(sync, last, count);
     }
-    const { maxReplayBytes: maxBytes } = this.scheduler;
+    const { maxBytes } = this;
     const from = { after: 0, limit: count, maxBytes, before, isGlance: true };
     return this.#deliverable(await this.scheduler.reads.forAnswer().read(room, from));
   }

@@ -29,7 +29,7 @@ export class ReadCommands {
     this.services = services;
     this.connections = connections;
     this.rights = rights;
-    this.maxBytes = services.config.maxUnsentBytes / 2;
+    this.maxBytes = services.api.historyReader.maxBytes;
   }
 
   /** @type {Handler} */

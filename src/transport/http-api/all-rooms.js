@@ -1,8 +1,8 @@
 // all-rooms.js: all occupied rooms with a prefix, for APIs of doors that answer without pages.
 
 import { ApiFault, incomplete } from './fault.js';
+import { MAX_LIMIT } from './fields.js';
 
-const PAGE = 1000;
 /** Pages of one request: beyond these, backends have to ask for a longer prefix. */
 const MAX_PAGES = 20;
 
@@ -19,12 +19,12 @@ export async function allRooms(fleet, which, advice) {
   const found = [];
   let after = '';
   for (let page = 0; page < MAX_PAGES; page++) {
-    const next = await fleet.rooms({ ...which, after, limit: PAGE });
+    const next = await fleet.rooms({ ...which, after, limit: MAX_LIMIT });
     if (next.isPartial) throw incomplete();
     for (const one of next.rooms) if (one.connections > 0) found.push(one);
-    if (next.rooms.length < PAGE) return found;
+    if (next.rooms.length < MAX_LIMIT) return found;
     after = next.rooms[next.rooms.length - 1].room;
   }
-  const message = `More than ${PAGE * MAX_PAGES} channels: ${advice}.`;
+  const message = `More than ${MAX_LIMIT * MAX_PAGES} channels: ${advice}.`;
   throw new ApiFault('UNAVAILABLE', { message });
 }
