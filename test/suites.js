@@ -49,6 +49,7 @@ export const SETS = {
       'e2e/readme',
       'e2e/release',
       'e2e/returning',
+      'e2e/server-sdk',
       'e2e/swarm',
       'e2e/swarm-report',
       'e2e/tutorial',

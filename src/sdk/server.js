@@ -106,7 +106,10 @@ export class FanfareServer {
    * @returns {Promise<Result[]>} in the order of the messages
    */
   async publishMany(messages, options) {
-    const keyed = messages.map((message) => ({ idempotencyKey: newKey(), ...message }));
+    const keyed = messages.map((message) => ({
+      ...{ idempotencyKey: newKey(), ...message },
+      expect: positionOf(message.expect),
+    }));
     return this.#publishEach(keyed, options, (left) => ({
       path: 'publish/batch',
       body: JSON.stringify({ messages: left }),
@@ -165,7 +168,7 @@ export class FanfareServer {
     const query = { limit, since: placeOf(since), before: placeOf(before), sinceTime };
     const page = await this.#read(`${pathOf(room)}/history`, query, options);
     const { epoch } = page;
-    // A message is a position, too: `history(room, { before: messages[0] })`.
+    // So that a message is a position: `history(room, { before: messages[0] })`.
     return {
       ...page,
       messages: page.messages.map((/** @type {object} */ one) => ({ ...one, epoch })),
@@ -282,7 +285,7 @@ export class FanfareServer {
    */
   #publish(to, content, options = {}) {
     const { key, except, expect } = options;
-    const more = { key, except, expect };
+    const more = { key, except, expect: positionOf(expect) };
     const headers = keyHeader(options);
     if (typeof to === 'string')
       return this.#act('publish', { room: to, ...content, ...more }, options, headers);
@@ -357,6 +360,12 @@ function keyHeader({ idempotencyKey = newKey() } = {}) {
 
 /** @param {string} room */
 const pathOf = (room) => `rooms/${encodeURIComponent(room)}`;
+
+/**
+ * A message of a history is a position, too.
+ * @param {{epoch?: string, offset: number}} [position]
+ */
+const positionOf = (position) => position && { epoch: position.epoch, offset: position.offset };
 
 /** @param {Position} [position] */
 const placeOf = (position) => position && `${position.epoch}:${position.offset}`;

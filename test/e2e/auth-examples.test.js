@@ -1,8 +1,7 @@
 // auth-examples.test.js: runs the backends of docs/authentication.md and lets a server verify their
 // tokens.
 //
-// Each example is taken from the page as it stands. Express and jsonwebtoken, and jose for Next.js,
-// are the real ones; the session of a logged-in user is a stub. For Python, Django is a stub, and so
+// Each example is taken from the page as it stands. Express and fanfare-server are the real ones; the session of a logged-in user is a stub. For Python, Django is a stub, and so
 // is PyJWT unless it is installed. PHP and Ruby check the syntax of Laravel's and Rails' examples if
 // they are installed. Without them only the claims and names in the text are checked.
 
@@ -57,8 +56,8 @@ async function assertAccepted(t, token) {
 function project(t) {
   const folder = temporaryFolder(t);
   mkdirSync(join(folder, 'node_modules', '@', 'auth'), { recursive: true });
-  for (const name of ['express', 'jsonwebtoken', 'jose'])
-    symlinkSync(join(MODULES, name), join(folder, 'node_modules', name));
+  symlinkSync(join(MODULES, 'express'), join(folder, 'node_modules', 'express'));
+  symlinkSync(join(MODULES, '../src/sdk'), join(folder, 'node_modules', 'fanfare-server'));
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
   return folder;
 }

@@ -1,10 +1,12 @@
 // http-api.test.js: the HTTP API on real servers.
 
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 
+import { createServer } from '../../src/sdk/index.js';
 import { startRedis } from '../harness/redis.js';
 import { NO_LIMITS, scrape, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret, startWithKey } from '../helpers/api.js';
@@ -82,6 +84,59 @@ for (const redis of [false, true]) {
       const { from } = await member.next('message');
       assert.equal(from, '');
       assert.ok(texts[0].includes(`"payload":${raw},`), texts[0]);
+    });
+
+    test('the server library publishes, reads and acts', async (t) => {
+      const {
+        server: { port },
+        secret,
+      } = await startBackend();
+      const server = createServer({ url: `http://127.0.0.1:${port}`, apiKey: secret });
+      const member = await connect(t, port);
+      await member.ask({ type: 'join', room: 'p.sdk', presence: { user: 'sdk' } }, 'joined');
+      const idempotencyKey = randomUUID();
+      const first = await server.publish('h.sdk', { text: 'é' }, { idempotencyKey });
+      assert.deepEqual(await server.publish('h.sdk', { text: 'é' }, { idempotencyKey }), first);
+      const expect = /** @type {{epoch: string, offset: number}} */ (first);
+      const second = await server.publish('h.sdk', 2, { expect });
+      await assert.rejects(server.publish('h.sdk', 3, { expect }), {
+        ...{ name: 'FanfareApiError', code: 'CONFLICT', status: 409, position: second },
+      });
+      const results = await server.publishMany([
+        { room: 'h.sdk', payload: 3 },
+        { room: 'p.sdk', payload: 'many' },
+      ]);
+      assert.deepEqual(
+        results.map(({ room, offset }) => [room, offset]),
+        [
+          ['h.sdk', 3],
+          ['p.sdk', undefined],
+        ],
+      );
+      assert.equal((await member.next('message')).payload, 'many');
+      const page = await server.history('h.sdk', { since: expect });
+      assert.deepEqual(
+        page.messages.map(({ payload }) => payload),
+        [2, 3],
+      );
+      assert.equal((await server.room('h.sdk')).offset, 3);
+      assert.deepEqual((await server.presence('p.sdk')).members, [{ user: 'sdk' }]);
+      assert.deepEqual(await server.countUsers(['p.sdk', 'h.sdk']), {
+        rooms: [
+          { room: 'p.sdk', count: 1 },
+          { room: 'h.sdk', count: null },
+        ],
+      });
+      const { rooms } = await server.rooms({ prefix: 'p.sdk' });
+      assert.deepEqual(rooms, [{ room: 'p.sdk', connections: 1 }]);
+      await assert.rejects(server.revoke({ user: 'sdk' }), { code: 'NO_TOKENS' });
+      const { connections } = await server.connections({ room: 'p.sdk' });
+      const [{ id: connectionId }] = connections;
+      assert.equal((await server.connection(connectionId)).id, connectionId);
+      assert.deepEqual(await server.disconnect({ connectionId }), { connections: 1 });
+      assert.equal((await member.closed()).code, 4503);
+      await server.deleteHistory('h.sdk');
+      assert.deepEqual((await server.history('h.sdk')).messages, []);
     });
 
     test('publish to a room with history answers its position', async () => {

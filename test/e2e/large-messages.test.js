@@ -9,6 +9,7 @@ import { once } from 'node:events';
 import { request } from 'node:http';
 import { test } from 'node:test';
 
+import { createServer } from '../../src/sdk/index.js';
 import { NO_LIMITS, scrape, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { isStrict, sha256, startBucket } from '../helpers/bucket.js';
@@ -220,6 +221,23 @@ test('a backend puts a payload into the bucket itself, and publishes it by name'
   const { contentType, bytes, sha256: hash } = ref;
   assert.deepEqual({ contentType, bytes, sha256: hash }, payload);
   assert.ok((await download(ref)).body.equals(image));
+});
+
+test('the server library puts a payload into the bucket and publishes it', async (t) => {
+  const {
+    server: { port },
+    secret,
+  } = await start();
+  const member = await connect(t, port);
+  await member.join('h.library');
+  const server = createServer({ url: `http://127.0.0.1:${port}`, apiKey: secret });
+  const image = randomBytes(400_000);
+  const published = await server.publishFile('h.library', new Blob([image], { type: 'image/png' }));
+  const { payload, offset } = await member.next('message');
+  assert.equal(offset, published.offset);
+  const { body, type } = await download(payload.ref);
+  assert.ok(body.equals(image));
+  assert.equal(type, 'image/png');
 });
 
 test('an announced upload with other bytes is not published', async () => {

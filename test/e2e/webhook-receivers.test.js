@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
-import { symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -65,7 +65,9 @@ async function receive(t, command, args, cwd) {
 
 test('the receiver for Express verifies and prints an event', { timeout: 30_000 }, async (t) => {
   const folder = temporaryFolder(t);
-  symlinkSync(MODULES, join(folder, 'node_modules'));
+  mkdirSync(join(folder, 'node_modules'));
+  symlinkSync(join(MODULES, 'express'), join(folder, 'node_modules/express'));
+  symlinkSync(join(MODULES, '../src/sdk'), join(folder, 'node_modules/fanfare-server'));
   writeFileSync(join(folder, 'receiver.mjs'), codeOf('Receive', 'js'));
   await receive(t, process.execPath, ['receiver.mjs'], folder);
 });

@@ -2,17 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { test } from 'node:test';
 import { inspect } from 'node:util';
-import { Ajv2020 } from 'ajv/dist/2020.js';
-import { parse } from 'yaml';
 import { API_ERRORS } from '../../src/protocol/codes.js';
 import { createServer, FanfareApiError } from '../../src/sdk/index.js';
+import { checkRequest, OPERATIONS, openapi } from '../helpers/openapi-requests.js';
 
 const URL_OF_SERVER = 'https://chat.example';
-const openapi = parse(readFileSync(new URL('../../docs/openapi.yaml', import.meta.url), 'utf8'));
 
 /**
  * A request as it was sent, and when.
@@ -377,12 +374,6 @@ const CALLS = (server) => {
 };
 
 test('the methods cover the API, with the bodies and parameters of openapi.yaml', async (t) => {
-  const ajv = new Ajv2020({ strict: false });
-  ajv.addSchema({ $id: 'openapi', components: openapi.components });
-  const validatorOf = (/** @type {any} */ schema) =>
-    ajv.compile(JSON.parse(JSON.stringify(schema).replaceAll('"#/comp', '"openapi#/comp')));
-  const resolve = (/** @type {any} */ { $ref, ...value }) =>
-    $ref === undefined ? value : openapi.components.parameters[$ref.split('/').at(-1)];
   const answer = {
     results: [{}, {}],
     messages: [],
@@ -392,35 +383,12 @@ test('the methods cover the API, with the bodies and parameters of openapi.yaml'
   };
   const { server, sent, settle } = script(t, [{ body: { ...answer, upload: 'u' } }]);
   await settle(Promise.all(CALLS(server)));
-  const seen = new Set();
-  for (const { method, path, query, headers, body } of sent) {
-    if (method === 'PUT') continue;
-    const [, item] =
-      Object.entries(openapi.paths).find(([template]) =>
-        new RegExp(`^${template.replace(/\{\w+\}/g, '[^/]+')}$`).test(path),
-      ) ?? [];
-    const operation = item?.[method.toLowerCase()];
-    assert.ok(operation, `${method} ${path}`);
-    seen.add(operation.operationId);
-    const schema = operation.requestBody?.content['application/json'].schema;
-    assert.equal(body === undefined, schema === undefined, path);
-    if (schema !== undefined) {
-      const validate = validatorOf(schema);
-      assert.ok(validate(body), `${path}: ${JSON.stringify([body, validate.errors])}`);
-    }
-    const parameters = (operation.parameters ?? []).map(resolve);
-    for (const name of query.keys())
-      assert.ok(
-        parameters.some((/** @type {any} */ one) => one.in === 'query' && one.name === name),
-        `${path}: ${name}`,
-      );
-    const hasKey = parameters.some((/** @type {any} */ { name }) => name === 'Idempotency-Key');
-    assert.equal(headers.has('idempotency-key'), hasKey, path);
-  }
-  const operations = Object.values(openapi.paths).flatMap((item) =>
-    Object.values(item).flatMap(({ operationId }) => operationId ?? []),
-  );
-  assert.deepEqual([...seen].sort(), operations.sort());
+  const seen = sent
+    .filter(({ method }) => method !== 'PUT')
+    .map(({ query, headers, ...request }) =>
+      checkRequest({ ...request, query: query.keys(), hasKey: headers.has('idempotency-key') }),
+    );
+  assert.deepEqual([...new Set(seen)].sort(), OPERATIONS.toSorted());
 });
 
 test('a message of a history is a position', async (t) => {
@@ -428,8 +396,13 @@ test('a message of a history is a position', async (t) => {
   const messages = [{ payload: 1, from: '', timestamp: 0, offset: 7 }];
   const { server, sent, settle } = script(t, [{ body: { messages, epoch, offset: 9 } }]);
   const page = await settle(server.history('a'));
-  await settle(server.history('a', { before: page.messages[0] }));
+  const [expect] = page.messages;
+  await settle(server.history('a', { before: expect }));
   assert.equal(sent[1].query.get('before'), `${epoch}:7`);
+  await settle(server.publish('a', 1, { expect }));
+  await settle(server.publishMany([{ room: 'a', payload: 1, expect }])).catch(() => {});
+  for (const body of [sent[2].body, sent[3].body.messages[0]])
+    assert.deepEqual(body.expect, { epoch, offset: 7 });
 });
 
 /** The compiler holds it equal to the type. @type {Record<import('../../src/sdk/index.js').Code, true>} */
