@@ -30,7 +30,7 @@ export const FOLDERS = Object.freeze({
     protocol: 'messages, frames, names and codes: pure, without I/O',
   },
   doors: {
-    doors: 'which doors are open, and their contract with the worker',
+    doors: 'which doors are open, their contract with the worker, and what several share',
     'doors/native': 'the native protocol, over WebSockets and server-sent events',
     'transport/http-api': 'the HTTP API for backends, and what the HTTP APIs of all doors share',
     'doors/pusher': "Pusher's protocol",
@@ -288,7 +288,18 @@ export const IMPORTS = Object.freeze({
   },
   // Only index.js knows which doors there are.
   doors: {
-    may: ['admission/rate.js', 'doors/centrifugo/', 'doors/pusher/'],
+    may: [
+      'admission/address.js',
+      'admission/origin.js',
+      'admission/rate.js',
+      'doors/centrifugo/',
+      'doors/pusher/',
+      'protocol/refusal.js',
+      'transport/cors.js',
+      'transport/crowd.js',
+      'transport/http-answers.js',
+      'transport/http-api/',
+    ],
     packages: [],
     node: [],
   },
@@ -342,8 +353,6 @@ export const IMPORTS = Object.freeze({
   },
   'doors/centrifugo': {
     may: [
-      'admission/address.js',
-      'admission/origin.js',
       'auth/claims.js',
       'auth/rights.js',
       'auth/strict-json.js',
@@ -353,12 +362,10 @@ export const IMPORTS = Object.freeze({
       'doors/centrifugo/codec/',
       'doors/centrifugo/http/',
       'doors/command-rate.js',
+      'doors/upstream-requests.js',
       'hub/',
       'operations/',
       'protocol/',
-      'transport/cors.js',
-      'transport/crowd.js',
-      'transport/http-answers.js',
       'transport/http-api/',
     ],
     packages: [],

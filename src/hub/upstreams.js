@@ -7,32 +7,47 @@ import { randomBytes } from 'node:crypto';
 /** 16 random bytes cannot be guessed. */
 const SESSION_BYTES = 16;
 
-/** Takes a client's messages, and may keep them. @typedef {(messages: Buffer) => void} Receive */
+/** @import { Connection } from './connection.js' */
+/**
+ * Takes a client's messages, and may keep them.
+ * @typedef {(connection: Connection, messages: Buffer) => void} Receive
+ */
 
 export class Upstreams {
-  /** Open streams by session. @type {Map<string, Receive>} */
+  /** Open streams by session. @type {Map<string, {connection: Connection, receive: Receive}>} */
   #open = new Map();
+  /** Their sessions. @type {Map<Connection, string>} */
+  #sessions = new Map();
 
   get size() {
     return this.#open.size;
   }
 
-  /** @param {Receive} receive @returns {string} the session, until `close` */
-  open(receive) {
+  /** @param {Connection} connection @param {Receive} receive @returns {string} the session */
+  openSession(connection, receive) {
     const session = randomBytes(SESSION_BYTES).toString('base64url');
-    this.#open.set(session, receive);
+    this.#open.set(session, { connection, receive });
+    this.#sessions.set(connection, session);
     return session;
   }
 
-  /** @param {string} session */
-  close(session) {
-    this.#open.delete(session);
+  /** @param {Connection} connection whose stream is closed */
+  closeSession(connection) {
+    this.#open.delete(this.#sessions.get(connection) ?? '');
+    this.#sessions.delete(connection);
   }
 
   /** Returns false if the session is not here. @param {string} session @param {Buffer} messages */
   deliver(session, messages) {
-    const receive = this.#open.get(session);
-    receive?.(messages);
-    return receive !== undefined;
+    const stream = this.#open.get(session);
+    if (stream === undefined) return false;
+    const { connection, receive } = stream;
+    connection.markAlive();
+    try {
+      if (connection.isOpen) receive(connection, messages);
+    } catch (error) {
+      connection.fail(error);
+    }
+    return true;
   }
 }

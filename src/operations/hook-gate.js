@@ -1,5 +1,8 @@
-// hook-gate.js: asks the hook onJoin before a connection joins or reads a room. All other checks
-// come first, because they cost less. The HTTP API asks no hooks.
+// hook-gate.js: asks hooks about what a connection does: onJoin before it joins or reads a room,
+// others about its messages. All other checks come first, because they cost less. The HTTP API asks
+// no hooks.
+
+import { refusal } from '../protocol/refusal.js';
 
 /** @import { Credentials } from '../auth/credentials.js' */
 /** @import { Connection } from '../hub/connection.js' */
@@ -32,11 +35,29 @@ export class HookGate {
    * @param {HookCalls & EarlyHookCalls} parts.hooks
    * @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
    * @param {import('./lane.js').Lane} parts.lane
+   * @param {Pick<import('../observability/counters.js').Counters, 'readsRefused'>} parts.counters
    */
-  constructor({ hooks, hub, lane }) {
+  constructor({ hooks, hub, lane, counters }) {
     this.hooks = hooks;
     this.hub = hub;
     this.lane = lane;
+    this.counters = counters;
+  }
+
+  /**
+   * Asks a hook about a message, unless too many commands of the worker wait.
+   * @param {CalledHook} hook which there is @param {Connection} connection
+   * @param {readonly unknown[]} args @param {number} bytes that are kept meanwhile
+   * @param {(verdict: Verdict) => void} act also called if the connection has closed
+   * @param {string} [key] of the message's entry in a room with state
+   */
+  askAbout(hook, connection, args, bytes, act, key) {
+    if (this.lane.isFull) {
+      this.counters.readsRefused++;
+      return act(TOO_MANY);
+    }
+    const verdict = this.hooks.callFor(hook, connection, args, key);
+    this.lane.after(connection, 'message', bytes, verdict, act);
   }
 
   /**
@@ -62,3 +83,9 @@ export class HookGate {
     return hooks.has('onJoin') ? hooks.askJoins(connection, credentials, names) : null;
   }
 }
+
+/** @type {Verdict} */
+const TOO_MANY = Object.freeze({
+  refusal: refusal('UNAVAILABLE', undefined, 0),
+  answer: Object.freeze({ payload: null }),
+});

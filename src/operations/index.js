@@ -1,5 +1,6 @@
 // index.js: creates what clients may do, for all doors of a worker.
 
+import { EarlyJoins } from './early-joins.js';
 import { HookGate } from './hook-gate.js';
 import { Identities } from './identities.js';
 import { JoinReads } from './join-reads.js';
@@ -38,7 +39,7 @@ import { WatchLists } from './watch-lists.js';
  * @typedef {object} Operations
  * @property {Identities} identities @property {import('./publisher.js').Publisher} publisher
  * @property {OperationParts['admitMessage']} admitMessage
- * @property {Joins} joins @property {Lane} lane @property {Replies} replies
+ * @property {Joins} joins @property {EarlyJoins} earlyJoins @property {Lane} lane @property {Replies} replies
  * @property {HookGate|null} hookGate null if there are no hooks
  * @property {Reads} reads @property {WatchLists} watchLists
  * @property {(nowMs: number) => void} sweep call it once a second
@@ -50,8 +51,8 @@ export function createOperations(parts) {
   const { log, overRateText, presenceLine, admitMessage } = parts;
   const replies = new Replies({ counters, log, overRateText });
   const lane = new Lane({ maxSteps: config.hookCallsPerConnection, replies, counters });
-  const hookGate = hooks && new HookGate({ hooks, hub, lane });
-  if (hooks !== null) publisher.askBy({ hooks, lane });
+  const hookGate = hooks && new HookGate({ hooks, hub, lane, counters });
+  if (hookGate !== null) publisher.askBy(hookGate);
   const rosters = new RosterJoins(parts);
   const joins = new Joins({
     ...{ config, hub, replies, lane, rosters, counters },
@@ -63,8 +64,20 @@ export function createOperations(parts) {
   const reads = new Reads({ replies, joins, charge, counters, presenceLine });
   const identities = new Identities({ ...parts, lane, waiting: joins.waiting });
   const watchLists = new WatchLists(rosters);
+  const earlyJoins = new EarlyJoins({ config, joins, lane, replies });
   return {
-    ...{ identities, joins, publisher, lane, replies, hookGate, reads, watchLists, admitMessage },
+    ...{
+      identities,
+      joins,
+      earlyJoins,
+      publisher,
+      lane,
+      replies,
+      hookGate,
+      reads,
+      watchLists,
+      admitMessage,
+    },
     sweep(nowMs) {
       joins.waiting.sweep(nowMs);
       rosters.sweep(nowMs);

@@ -70,11 +70,6 @@ const FORBIDDEN = refusal(
 const UNAVAILABLE = refusal('UNAVAILABLE', undefined, 0);
 const NOT_A_PAYLOAD = refusal('DENIED', 'The answer of onPublish is no payload.', 0);
 
-/**
- * @typedef {object} HookParts
- * @property {import('./hook-gate.js').HookCalls} hooks @property {import('./lane.js').Lane} lane
- */
-
 export class Publisher {
   /**
    * @param {object} parts
@@ -97,8 +92,8 @@ export class Publisher {
     this.log = log;
     /** @type {ChargeMembers} */
     this.chargeMembers = () => {};
-    /** @type {HookParts|null} */
-    this.asking = null;
+    /** @type {import('./hook-gate.js').HookGate|null} */
+    this.gate = null;
     /** Publications that the broker has not answered. */
     this.unanswered = 0;
   }
@@ -111,9 +106,9 @@ export class Publisher {
     this.chargeMembers = charge;
   }
 
-  /** Call it as early. @param {HookParts} parts */
-  askBy(parts) {
-    if (parts.hooks.has('onPublish')) this.asking = parts;
+  /** Call it as early. @param {import('./hook-gate.js').HookGate} gate */
+  askBy(gate) {
+    if (gate.hooks.has('onPublish')) this.gate = gate;
   }
 
   /**
@@ -133,7 +128,7 @@ export class Publisher {
     }
     const publication = allowed === null ? encodeMessage(message) : allowed.publication;
     const options = allowed === null ? optionsOf(message, publication) : allowed.options;
-    if (allowed === null && this.asking !== null)
+    if (allowed === null && this.gate !== null)
       return this.#ask(listener, connection, id, room, message, { publication, options });
     if (this.phase.isSettling) return listener.onRefused(connection, id, UNAVAILABLE);
     listener.onPublish?.(connection, id);
@@ -164,17 +159,11 @@ export class Publisher {
    * @param {string} room @param {ClientMessage} message @param {Allowed} checked
    */
   #ask(listener, connection, id, room, message, { publication, options }) {
-    const { hooks, lane } = /** @type {HookParts} */ (this.asking);
-    if (lane.isFull) {
-      this.counters.readsRefused++;
-      return listener.onRefused(connection, id, UNAVAILABLE);
-    }
     const { asked } = message;
     const payload = asked === undefined ? JSON.parse(payloadText(publication)) : asked.payload;
     const key = hasKey(publication) ? stateKeyOf(publication) : undefined;
-    const verdict = hooks.callFor('onPublish', connection, [room, payload], key);
-    const { length } = publication;
-    lane.after(connection, 'message', length, verdict, ({ refusal: refused, answer }) => {
+    /** @param {import('./hook-gate.js').Verdict} verdict */
+    const act = ({ refusal: refused, answer }) => {
       if (refused !== null) return listener.onRefused(connection, id, lasting(refused));
       const given = answer.payload;
       const changed = given === null || asked === undefined ? given : asked.changed(given);
@@ -182,7 +171,9 @@ export class Publisher {
         return listener.onRefused(connection, id, NOT_A_PAYLOAD);
       const allowed = changed === null ? publication : withPayload(publication, changed);
       this.publishFor(listener, connection, id, room, message, { publication: allowed, options });
-    });
+    };
+    const { length } = publication;
+    this.gate?.askAbout('onPublish', connection, [room, payload], length, act, key);
   }
 
   /**

@@ -40,10 +40,14 @@ test('messages for a stream of this worker go to it, and nobody is asked', async
   const { fleet, upstreams, published } = lonely();
   /** @type {string[]} */
   const received = [];
-  const session = upstreams.open((messages) => void received.push(String(messages)));
+  const connection = /** @type {any} */ ({ isOpen: true, markAlive() {} });
+  const session = upstreams.openSession(
+    connection,
+    (_connection, messages) => void received.push(String(messages)),
+  );
   assert.equal(await fleet.deliver(fleet.name, session, Buffer.from('1')), true);
   assert.equal(await fleet.deliver(fleet.name, SESSION, Buffer.from('2')), false);
-  upstreams.close(session);
+  upstreams.closeSession(connection);
   assert.equal(await fleet.deliver(fleet.name, session, Buffer.from('3')), false);
   assert.deepEqual([received, published, upstreams.size], [['1'], [], 0]);
 });

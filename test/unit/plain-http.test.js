@@ -4,7 +4,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { loadConfig } from '../../src/config/config.js';
-import { Emulation } from '../../src/doors/centrifugo/emulation.js';
+import { decodeEmulation } from '../../src/doors/centrifugo/codec/json.js';
+import { UpstreamRequests } from '../../src/doors/upstream-requests.js';
 import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { MessageRules } from '../../src/operations/message.js';
@@ -41,6 +42,11 @@ function apiParts() {
     audit: { acted() {}, refused() {} },
     addressOf: () => '',
   };
+}
+
+/** @param {any} parts @param {any} fleet */
+function upstreamOf(parts, fleet) {
+  return new UpstreamRequests({ ...parts, api: { fleet } }, () => decodeEmulation, 65_536);
 }
 
 /**
@@ -498,7 +504,7 @@ test('a pipelined request gives back its place if its socket closes first', limi
     api: new HttpApi({ ...parts, publisher: { ...parts.publisher, publish: () => never } }),
   });
   const fleet = { name: '', listen: () => never, deliver: () => never };
-  const emulation = new Emulation({ ...parts, fleet: /** @type {any} */ (fleet) });
+  const emulation = upstreamOf(parts, fleet);
   const other = await start(t, { api: emulation });
   const publish = apiRequest('{"room":"a","payload":1}').replace('none', 'publish');
   const emulated = apiRequest('{"session":"a","node":"b","data":"c"}');
@@ -516,7 +522,7 @@ test(
   async (t) => {
     const parts = apiParts();
     const fleet = { name: '', listen: async () => {}, deliver: async () => true };
-    const emulation = new Emulation({ ...parts, fleet: /** @type {any} */ (fleet) });
+    const emulation = upstreamOf(parts, fleet);
     emulation.maxRequests = 3;
     const { connect } = await start(t, { api: emulation });
     const whole = apiRequest('{"session":"a","node":"b","data":"c"}');
@@ -551,7 +557,7 @@ test('emulated requests that wait for their stream keep their places', limit, as
   /** @type {Promise<never>} */
   const never = new Promise(() => {});
   const fleet = { name: '', listen: () => never, deliver: () => never };
-  const emulation = new Emulation({ ...parts, fleet: /** @type {any} */ (fleet) });
+  const emulation = upstreamOf(parts, fleet);
   emulation.maxRequests = 1;
   const { connect } = await start(t, { api: emulation });
   const whole = apiRequest('{"session":"a","node":"b","data":"c"}');
@@ -566,7 +572,7 @@ test('what follows the last request is not parsed while that is not answered', l
   /** @type {Promise<never>} */
   const never = new Promise(() => {});
   const fleet = { name: '', listen: () => never, deliver: () => never };
-  const emulation = new Emulation({ ...apiParts(), fleet: /** @type {any} */ (fleet) });
+  const emulation = upstreamOf(apiParts(), fleet);
   const { connect, server } = await start(t, { api: emulation });
   let parsed = 0;
   server.reader.http.on('request', () => parsed++);
@@ -585,7 +591,7 @@ test('a request behind one that is not answered does not leave HTTP', limit, asy
   /** @type {Promise<never>} */
   const never = new Promise(() => {});
   const fleet = { name: '', listen: () => never, deliver: () => never };
-  const emulation = new Emulation({ ...apiParts(), fleet: /** @type {any} */ (fleet) });
+  const emulation = upstreamOf(apiParts(), fleet);
   const { connect, counters, server } = await start(t, { api: emulation });
   const call = apiRequest('{"session":"a","node":"b","data":"c"}');
   for (const next of [handshake(), 'CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n']) {

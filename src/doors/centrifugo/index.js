@@ -2,14 +2,14 @@
 
 import { FORMAT } from '../../protocol/format.js';
 import { partsOf } from '../../protocol/url-parts.js';
+import { UpstreamRequests } from '../upstream-requests.js';
 import { JoinedApis } from './apis.js';
 import { registerFormats } from './codec/frames.js';
 import { FRAMINGS } from './codec/framing.js';
-import { jsonCodec } from './codec/json.js';
-import { protobufCodec } from './codec/protobuf.js';
+import { jsonCodec, decodeEmulation as readJson } from './codec/json.js';
+import { protobufCodec, decodeEmulation as readProtobuf } from './codec/protobuf.js';
 import { ConnectCommand } from './connect.js';
 import { CentrifugoConnections } from './connections.js';
-import { Emulation } from './emulation.js';
 import { Expiries } from './expiry.js';
 import { CentrifugoApi, isApiPath } from './http/api.js';
 import { PublishCommand } from './publish.js';
@@ -18,7 +18,7 @@ import { RefreshCommands } from './refresh.js';
 import { ClientRights } from './rights.js';
 import { RpcCommands } from './rpc.js';
 import { ServerSubscriptions } from './server-subscriptions.js';
-import { CentrifugoStreams } from './streams.js';
+import { CentrifugoStreams, isProtobuf, MAX_BODY_BYTES } from './streams.js';
 import { CentrifugoSubscriptions } from './subscribe.js';
 
 /** @import { Door } from '../../hub/door.js' */
@@ -44,11 +44,15 @@ export function createDoor(services) {
     subprotocol: PROTOBUF,
   });
   const streams = new CentrifugoStreams(services, connections);
-  const emulation = new Emulation({ ...services, fleet: services.api.fleet });
+  const emulation = new UpstreamRequests(
+    services,
+    (headers) => (isProtobuf(headers) ? readProtobuf : readJson),
+    MAX_BODY_BYTES,
+  );
   const own = (/** @type {string} */ path) =>
     path.startsWith(pathPrefix) ? path.slice(pathPrefix.length) : '';
   const api = new JoinedApis([
-    { isPath: (path) => emulation.isPath(own(path)), api: emulation },
+    { isPath: (path) => own(path) === '/emulation', api: emulation },
     ...(serverApi === null
       ? []
       : [{ isPath: (/** @type {string} */ path) => isApiPath(path, apiPath), api: serverApi }]),

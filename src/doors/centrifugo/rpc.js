@@ -16,38 +16,31 @@ export class RpcCommands {
 
   /** @type {Handler} */
   rpc = (connection, client, { id, request }) => {
-    const { operations } = this.services;
-    const hooks = operations.hookGate?.hooks;
-    if (!hooks?.has('onRpc')) throw new DoorError(108);
-    const { method = '' } = request;
-    const data = this.#dataOf(client, request);
-    if (operations.lane.isFull) return operations.lane.refuse(connection, id);
-    const verdict = hooks.callFor('onRpc', connection, [method, data]);
-    const bytes = request.data?.length ?? 0;
-    operations.lane.after(connection, 'message', bytes, verdict, ({ refusal, answer }) => {
+    const { hookGate, replies } = this.services.operations;
+    if (!hookGate?.hooks.has('onRpc')) throw new DoorError(108);
+    const { method = '', data } = request;
+    const args = [method, dataOf(client, request)];
+    hookGate.askAbout('onRpc', connection, args, data?.length ?? 0, ({ refusal, answer }) => {
       if (refusal === null) client.send(connection, { id, rpc: { data: answer.payload } });
-      else operations.replies.error(connection, refusal.code, id, refusal.message);
+      else replies.error(connection, refusal.code, id, refusal.message);
     });
   };
 
   /** @type {Handler} */
   send = (connection, client, { request }) => {
-    const { operations } = this.services;
-    const hooks = operations.hookGate?.hooks;
-    if (!hooks?.has('onSend')) return connection.close(DISCONNECTS.NOT_AVAILABLE);
-    const data = this.#dataOf(client, request);
-    if (operations.lane.isFull) return operations.lane.refuse(connection, undefined);
-    const verdict = hooks.callFor('onSend', connection, [data]);
+    const { hookGate, replies } = this.services.operations;
+    if (!hookGate?.hooks.has('onSend')) return connection.close(DISCONNECTS.NOT_AVAILABLE);
     const bytes = request.data?.length ?? 0;
-    operations.lane.after(connection, 'message', bytes, verdict, ({ refusal }) => {
+    hookGate.askAbout('onSend', connection, [dataOf(client, request)], bytes, ({ refusal }) => {
       if (refusal?.code === 'DENIED') connection.close(DISCONNECTS.PERMISSION_DENIED);
+      else if (refusal !== null) replies.count(refusal);
     });
   };
+}
 
-  /** @param {CentrifugoClient} client @param {Request} request @returns {unknown} @throws {DoorError} */
-  #dataOf({ codec }, { data }) {
-    if (data === undefined || data.length === 0) return undefined;
-    if (codec.isBinary && !isPayload(data)) throw new DoorError(107, 'data is not JSON');
-    return JSON.parse(data.toString());
-  }
+/** @param {CentrifugoClient} client @param {Request} request @returns {unknown} @throws {DoorError} */
+function dataOf({ codec }, { data }) {
+  if (data === undefined || data.length === 0) return undefined;
+  if (codec.isBinary && !isPayload(data)) throw new DoorError(107, 'data is not JSON');
+  return JSON.parse(data.toString());
 }

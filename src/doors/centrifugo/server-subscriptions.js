@@ -1,15 +1,10 @@
 // server-subscriptions.js: the channels to which a token subscribes its connection, and the user's
-// personal channel.
-//
-// The reply to `connect` contains their results, and no push may precede it. So a stand-in joins
-// each room and collects messages. When all rooms have answered, the reply is written, then the
-// collected messages, and the connection replaces the stand-ins, all in one turn.
+// personal channel. The reply to `connect` contains their results.
 //
 // A new token ends the channels that it no longer names, and begins the others: what `connect`
 // applies of a token, `refresh` applies.
 
-import { Clientless } from '../../hub/clientless.js';
-import { Connection } from '../../hub/connection.js';
+import { isDenied } from '../../operations/early-joins.js';
 import { tokenIdentity } from './client.js';
 import { personalChannelOf, roomOf } from './codec/channels.js';
 import { DISCONNECTS, UNSUBSCRIBED } from './codec/codes.js';
@@ -18,26 +13,13 @@ import { positionOf } from './results.js';
 import { resultOf, sinceOf, whoOf } from './subscribe.js';
 
 /** @import { Credentials } from '../../auth/credentials.js' */
-/** @import { Refusal } from '../../protocol/refusal.js' */
-/** @import { Joined } from '../../recovery/room-joins.js' */
+/** @import { Connection } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { CentrifugoClient } from './client.js' */
 /** @import { CentrifugoConnections } from './connections.js' */
 /** @import { Request, SubscribeResult } from './codec/messages.js' */
 /** @import { CentrifugoSubscriptions } from './subscribe.js' */
 /** @import { ServerSubscription } from './codec/tokens.js' */
-
-/**
- * The subscriptions of one connection, until all are answered.
- * @typedef {object} Round
- * @property {Connection} connection @property {CentrifugoClient} client
- * @property {Credentials|null} credentials from its token or hook
- * @property {number} id of its `connect`
- * @property {number} open rooms that have not answered
- * @property {boolean} isFailed a room has refused
- * @property {Map<string, {standIn: StandIn, joined: Joined|null, result: SubscribeResult}>} entries by channel
- * @property {(subs: Map<string, SubscribeResult>) => void} reply @property {() => void} settle
- */
 
 /** @type {ReadonlyMap<string, ServerSubscription>} */
 const NONE = new Map();
@@ -63,32 +45,37 @@ export class ServerSubscriptions {
   begin(connection, client, { id, request }, credentials, reply) {
     const wanted = this.#wantedBy(client);
     if (wanted.size === 0) return reply(null);
-    const { operations } = this.services;
     if (this.#isOverLimit(connection, wanted.size)) return;
-    /** @type {() => void} */
-    let settle = () => {};
-    const answered = new Promise((resolve) => {
-      settle = () => resolve(undefined);
+    const channels = new Map([...wanted.keys()].map((channel) => [roomOf(channel), channel]));
+    const subOf = (/** @type {string} */ channel) => request.subs?.get(channel) ?? {};
+    const rooms = [...channels].map(([name, channel]) => ({
+      name,
+      since: sinceOf(subOf(channel)),
+      mayReadAll: this.subscriptions.mayReadAll(client, name),
+    }));
+    const channelOf = (/** @type {string} */ room) => /** @type {string} */ (channels.get(room));
+    this.services.operations.earlyJoins.joinBeforeReply(connection, credentials, rooms, {
+      onJoined: (joined) =>
+        reply(
+          new Map(
+            [...joined].map(([room, one]) => {
+              const channel = channelOf(room);
+              const data = wanted.get(channel)?.data ?? null;
+              return [channel, { ...resultOf(subOf(channel), one), data }];
+            }),
+          ),
+        ),
+      onFailed: () => {
+        client.become('refused');
+        this.connections.refuse(connection, id, new DoorError(100));
+      },
+      whoOf: () => whoOf(connection, client),
+      onEntered: (room, paidBytes) => {
+        if (paidBytes > 0) this.connections.commandRate.charge(client, paidBytes);
+        this.subscriptions.keepUntil(connection, client, channelOf(room), 0, 'connection');
+      },
+      onLost: () => connection.close(DISCONNECTS.INSUFFICIENT_STATE),
     });
-    /** @type {Round} */
-    const round = {
-      connection,
-      client,
-      credentials,
-      id,
-      open: wanted.size,
-      isFailed: false,
-      entries: new Map(),
-      reply,
-      settle,
-    };
-    // Commands after `connect` wait for its reply.
-    operations.lane.awaitJoin(
-      connection,
-      answered.then(() => {}),
-    );
-    for (const [channel, { data }] of wanted)
-      this.#askOnJoin(round, channel, () => this.#join(round, channel, request, data));
   }
 
   /**
@@ -149,7 +136,7 @@ export class ServerSubscriptions {
         if (refused.code === 'ALREADY_JOINED') return;
         replies.count(refused);
         // The client returns, and its next `connect` applies the token.
-        if (!isFinal(refused)) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
+        if (!isDenied(refused)) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
       },
     });
   }
@@ -160,138 +147,5 @@ export class ServerSubscriptions {
     const personal = personalChannelOf(this.services.config.centrifugo?.personal ?? '', user);
     if (personal === null || named.has(personal)) return named;
     return new Map([...named, [personal, { data: null }]]);
-  }
-
-  /** Asks the hook onJoin. @param {Round} round @param {string} channel @param {() => void} join */
-  #askOnJoin(round, channel, join) {
-    const { joins } = this.services.operations;
-    const enter = (/** @type {Refusal|null} */ refused) => {
-      try {
-        if (refused !== null) return this.#refused(round, refused);
-        if (round.connection.isOpen) return join();
-      } catch (error) {
-        round.connection.fail(error);
-      }
-      this.#answered(round); // without a subscription
-    };
-    // Not through the lane, which waits for this round.
-    const asked = joins.askEarly(round.connection, round.credentials, [roomOf(channel)]);
-    if (asked === null) enter(null);
-    else asked.then(([refused]) => enter(refused));
-  }
-
-  /**
-   * @param {Round} round @param {string} channel @param {Request} request
-   * @param {Buffer|null} data for the client
-   */
-  #join(round, channel, { subs }, data) {
-    const { config, operations } = this.services;
-    const room = roomOf(channel);
-    const sub = subs?.get(channel) ?? {};
-    const standIn = new StandIn(round.connection, config.maxUnsentBytes);
-    operations.joins.prepare(standIn, room, {
-      since: sinceOf(sub),
-      mayReadAll: this.subscriptions.mayReadAll(round.client, room),
-      onJoined: (joined) => {
-        const result = { ...resultOf(sub, joined), data };
-        round.entries.set(channel, { standIn, joined, result });
-        this.#answered(round);
-      },
-      onRefused: (refused) => this.#refused(round, refused),
-    });
-  }
-
-  /** A room has refused. @param {Round} round @param {Refusal} refused */
-  #refused(round, refused) {
-    // What fails has decided nothing: the client connects again.
-    if (isFinal(refused)) this.services.operations.replies.count(refused);
-    else round.isFailed = true;
-    this.#answered(round);
-  }
-
-  /** A room has answered. @param {Round} round */
-  #answered(round) {
-    if (--round.open > 0) return;
-    // Later, because the last join has not returned, and a flush may be under way.
-    queueMicrotask(() => {
-      try {
-        this.#conclude(round);
-      } catch (error) {
-        round.connection.fail(error);
-      }
-      this.#dismiss(round);
-      round.settle();
-    });
-  }
-
-  /** Removes stand-ins that the connection has not replaced. @param {Round} round */
-  #dismiss({ entries }) {
-    const { joins } = this.services.operations;
-    for (const [channel, { standIn }] of entries) joins.unsubscribe(standIn, roomOf(channel));
-  }
-
-  /** @param {Round} round */
-  #conclude({ connection, client, id, isFailed, entries, reply }) {
-    const { joins } = this.services.operations;
-    if (!connection.isOpen) return;
-    const isFull = [...entries.values()].some(({ standIn }) => standIn.isFull);
-    if (isFull) return connection.close(DISCONNECTS.SLOW);
-    if (isFailed) {
-      client.become('refused');
-      return this.connections.refuse(connection, id, new DoorError(100));
-    }
-    reply(new Map([...entries].map(([channel, { result }]) => [channel, result])));
-    for (const [channel, { standIn, joined }] of entries) {
-      if (!connection.isOpen) return;
-      for (const frames of standIn.frames) connection.transport.write(frames);
-      // Now the connection has a user, whose rate is charged, too.
-      const who = whoOf(connection, client);
-      const paidBytes = joins.adopt(connection, standIn, roomOf(channel), joined, who);
-      // A resync, now among the frames, has ended the membership.
-      if (paidBytes < 0) return connection.close(DISCONNECTS.INSUFFICIENT_STATE);
-      if (paidBytes > 0) this.connections.commandRate.charge(client, paidBytes);
-      this.subscriptions.keepUntil(connection, client, channel, 0, 'connection');
-    }
-  }
-}
-
-/** Is the client refused for good? @param {Refusal} refused */
-function isFinal({ code }) {
-  return code === 'DENIED' || code === 'PERMISSION_DENIED';
-}
-
-/** A member for a connection whose `connect` is not answered. */
-class StandIn extends Connection {
-  /** @type {Buffer[]} */
-  frames = [];
-  isFull = false;
-  #bytes = 0;
-
-  /** @param {Connection} connection @param {number} maxBytes */
-  constructor(connection, maxBytes) {
-    super(new Collector(connection, (frames) => this.#keepFrames(frames)), connection.address);
-    // So that publications exclude both of them.
-    this.number = connection.number;
-    this.maxBytes = maxBytes;
-  }
-
-  /** @param {Buffer} frames */
-  #keepFrames(frames) {
-    this.#bytes += frames.length;
-    if (this.#bytes > this.maxBytes) {
-      this.isFull = true;
-      this.frames = [];
-    } else this.frames.push(frames);
-  }
-}
-
-/** The transport of a stand-in. */
-class Collector extends Clientless {
-  /** @param {Connection} connection @param {(frames: Buffer) => void} write */
-  constructor({ transport }, write) {
-    super(transport.format);
-    this.door = transport.door;
-    this.write = write;
-    this.failed = (/** @type {unknown} */ error) => transport.failed(error);
   }
 }

@@ -34,8 +34,6 @@ export class CentrifugoStreams {
   allow = 'GET, POST';
   maxBodyBytes = MAX_BODY_BYTES;
   allowsCredentials = true;
-  /** The session of each stream. @type {Map<Connection, string>} */
-  #sessions = new Map();
   /** Pending until other workers reach this one by its name. @type {Promise<unknown>|null} */
   #listening = null;
 
@@ -84,27 +82,18 @@ export class CentrifugoStreams {
   openStream(connection, request, credentials, first) {
     const { upstreams } = this.services;
     const { fleet } = this.services.api;
-    const session = upstreams.open((messages) => this.#receiveMessages(connection, messages));
-    this.#sessions.set(connection, session);
+    const session = upstreams.openSession(connection, this.#receive);
     const upstream = { session, node: fleet.name };
     this.connections.open(connection, request, credentials, this.formOf(request), upstream);
     // If the broker is unavailable, commands that arrive here still count.
     this.#listening ??= fleet.listenForReplies().catch(() => {
       this.#listening = null;
     });
-    this.#listening.then(() => this.#receiveMessages(connection, first));
+    this.#listening.then(() => upstreams.deliver(session, first));
   }
 
   /** @param {Connection} connection @param {Buffer} messages */
-  #receiveMessages(connection, messages) {
-    connection.markAlive();
-    if (!connection.isOpen) return;
-    try {
-      this.connections.receiveUnchecked(connection, messages);
-    } catch (error) {
-      connection.fail(error);
-    }
-  }
+  #receive = (connection, messages) => this.connections.receiveUnchecked(connection, messages);
 
   /** @type {StreamDoor['ping']} */
   ping(connection) {
@@ -117,8 +106,7 @@ export class CentrifugoStreams {
 
   /** @type {StreamDoor['closed']} */
   closed(connection) {
-    this.services.upstreams.close(this.#sessions.get(connection) ?? '');
-    this.#sessions.delete(connection);
+    this.services.upstreams.closeSession(connection);
     this.connections.closed(connection);
   }
 }

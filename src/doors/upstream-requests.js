@@ -1,37 +1,36 @@
-// emulation.js: commands that clients of streams send in separate requests.
+// upstream-requests.js: messages that clients of streams send in separate requests. All doors with
+// such streams share it.
 //
-//   POST /emulation {"session": S, "node": N, "data": "<commands>"}
-//     -> the worker N, perhaps of another server -> the stream with the session S -> 204
+//   POST <session, worker, messages> -> the worker, perhaps of another server
+//     -> the stream with the session (hub/upstreams.js) -> 204
 //
-// Only the client knows its session, so nothing else authenticates it. Commands count against the
+// Only the client knows its session, so nothing else authenticates it. Messages count against the
 // limits of their connection. A wrong session costs as much as a new connection, so guessing is
 // slow. Open requests are bounded, and do not use the places of back ends. At the bound, the
 // address with the most unfinished bodies loses its oldest, so slow senders shut out nobody else.
 
-import { createAddressResolver } from '../../admission/address.js';
-import { createOriginCheck } from '../../admission/origin.js';
-import { numberText, refusal, toHttp } from '../../protocol/refusal.js';
-import { createCorsHeaders, preflightAnswer } from '../../transport/cors.js';
-import { Crowd } from '../../transport/crowd.js';
-import { respond } from '../../transport/http-answers.js';
-import { readBody } from '../../transport/http-api/body.js';
-import { whenOver } from '../../transport/http-api/requests.js';
-import { decodeEmulation as decodeJson } from './codec/json.js';
-import { decodeEmulation as decodeProtobuf } from './codec/protobuf.js';
-import { isProtobuf, MAX_BODY_BYTES } from './streams.js';
+import { createAddressResolver } from '../admission/address.js';
+import { createOriginCheck } from '../admission/origin.js';
+import { numberText, refusal, toHttp } from '../protocol/refusal.js';
+import { createCorsHeaders, preflightAnswer } from '../transport/cors.js';
+import { Crowd } from '../transport/crowd.js';
+import { respond } from '../transport/http-answers.js';
+import { readBody } from '../transport/http-api/body.js';
+import { whenOver } from '../transport/http-api/requests.js';
 
-const PATH = '/emulation';
 /** Open requests. With their bodies they take at most 64 MB. */
 const MAX_REQUESTS = 1000;
 
-/** @import { Answer, Refusal } from '../../protocol/refusal.js' */
-/** @import { Headers } from '../../transport/cors.js' */
-/** @import { Group } from '../../transport/crowd.js' */
-/** @import { Api, ApiCall } from '../../transport/route.js' */
+/** @import { Answer, Refusal } from '../protocol/refusal.js' */
+/** @import { Headers } from '../transport/cors.js' */
+/** @import { Group } from '../transport/crowd.js' */
+/** @import { Api, ApiCall } from '../transport/route.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
-/** @import { DoorServices } from '../contract.js' */
+/** @import { DoorServices } from './contract.js' */
 
-/** How a request has ended. @typedef {keyof import('../../observability/counters.js').Counters['emulation']} Outcome */
+/** What a request brings; null: malformed. @typedef {(body: Buffer) => {node: string, session: string, data: Buffer}|null} ReadUpstream */
+
+/** How a request has ended. @typedef {keyof import('../observability/counters.js').Counters['emulation']} Outcome */
 
 /** A request under way. @implements {ApiCall} */
 class Call {
@@ -43,11 +42,11 @@ class Call {
   onCut = () => {};
   isCut = false;
 
-  /** @param {string} address @param {Headers} headers of its answer @param {boolean} isBinary */
-  constructor(address, headers, isBinary) {
+  /** @param {string} address @param {Headers} headers of its answer @param {ReadUpstream} read */
+  constructor(address, headers, read) {
     this.address = address;
     this.headers = headers;
-    this.isBinary = isBinary;
+    this.read = read;
   }
 
   /** @param {Answer} answer */
@@ -63,15 +62,21 @@ class Call {
 }
 
 /** @implements {Api} */
-export class Emulation {
+export class UpstreamRequests {
   /** @type {Set<Call>} */
   #underWay = new Set();
   /** Those whose bodies are incomplete. @type {Crowd<Call>} */
   #sending = new Crowd();
   maxRequests = MAX_REQUESTS;
 
-  /** @param {Pick<DoorServices, 'config'|'counters'> & Pick<DoorServices['api'], 'fleet'>} services */
-  constructor({ config, fleet, counters }) {
+  /**
+   * @param {Pick<DoorServices, 'config'|'counters'|'api'>} services
+   * @param {(headers: import('node:http').IncomingHttpHeaders) => ReadUpstream} readerOf
+   * @param {number} maxBodyBytes
+   */
+  constructor({ config, api: { fleet }, counters }, readerOf, maxBodyBytes) {
+    this.readerOf = readerOf;
+    this.maxBodyBytes = maxBodyBytes;
     this.fleet = fleet;
     this.counters = counters;
     this.corsHeaders = createCorsHeaders(config.allowedOrigins, true);
@@ -82,11 +87,6 @@ export class Emulation {
   /** Unanswered requests. */
   get underWay() {
     return this.#underWay.size;
-  }
-
-  /** @param {string} path without the configured prefix */
-  isPath(path) {
-    return path === PATH;
   }
 
   /** @param {IncomingMessage} request @param {boolean} hasBody @returns {Call|Answer} */
@@ -108,11 +108,11 @@ export class Emulation {
     if (!hasBody) return this.#answerRefused('malformed', common, NO_COMMANDS);
     if (headers['content-encoding'] !== undefined)
       return this.#answerRefused('malformed', common, refusal('UNSUPPORTED_MEDIA_TYPE'));
-    if (Number(headers['content-length'] ?? 0) > MAX_BODY_BYTES)
-      return this.#answerRefused('malformed', common, TOO_LARGE);
+    if (Number(headers['content-length'] ?? 0) > this.maxBodyBytes)
+      return this.#answerRefused('malformed', common, this.#tooLarge());
     if (this.#underWay.size >= this.maxRequests && !this.#makeRoom())
       return this.#answerRefused('unavailable', common, refusal('service_unavailable'));
-    return new Call(this.addressOf(request), common, isProtobuf(headers));
+    return new Call(this.addressOf(request), common, this.readerOf(headers));
   }
 
   /** @returns {boolean} false: all requests have their bodies, and will be answered soon */
@@ -147,14 +147,14 @@ export class Emulation {
     whenOver(response, () => this.#over(call));
     readBody(
       request,
-      MAX_BODY_BYTES,
+      this.maxBodyBytes,
       (body) => {
         this.#received(call);
         if (!call.isCut) this.#deliver(call, body, response);
       },
       (reason) => {
         this.#received(call);
-        const fault = reason === 'body_size' ? TOO_LARGE : refusal('REQUEST_TIMEOUT');
+        const fault = reason === 'body_size' ? this.#tooLarge() : refusal('REQUEST_TIMEOUT');
         if (reason !== 'gone' && !call.isCut)
           call.cut(this.#answerRefused('malformed', call.headers, fault));
       },
@@ -163,10 +163,10 @@ export class Emulation {
 
   /** @param {Call} call @param {Buffer} body @param {ServerResponse} response */
   async #deliver(call, body, response) {
-    const emulated = call.isBinary ? decodeProtobuf(body) : decodeJson(body);
-    if (emulated === null)
+    const upstream = call.read(body);
+    if (upstream === null)
       return send(call, response, this.#answerRefused('malformed', call.headers, NO_COMMANDS));
-    const { node, session, data } = emulated;
+    const { node, session, data } = upstream;
     const outcome = await this.fleet.deliver(node, session, data).then(
       (isDelivered) => (isDelivered ? 'delivered' : 'unknown'),
       () => /** @type {const} */ ('unavailable'),
@@ -183,6 +183,11 @@ export class Emulation {
     }
   }
 
+  #tooLarge() {
+    const text = `The body is over the limit of ${numberText(this.maxBodyBytes)} bytes.`;
+    return refusal('BODY_TOO_LARGE', text);
+  }
+
   /** @param {Outcome} outcome @param {Headers} common @param {Refusal} refused @returns {Answer} */
   #answerRefused(outcome, common, refused) {
     this.counters.emulation[outcome]++;
@@ -192,10 +197,6 @@ export class Emulation {
 }
 
 const NO_COMMANDS = refusal('bad_request', 'The body must have session, node and data.');
-const TOO_LARGE = refusal(
-  'BODY_TOO_LARGE',
-  `The body is over the limit of ${numberText(MAX_BODY_BYTES)} bytes.`,
-);
 
 /** @param {Call} call @param {ServerResponse} response @param {Answer} answer */
 function send({ isLast }, response, { status, headers, body }) {
