@@ -107,7 +107,7 @@ export async function countedBy({ counters }, act) {
 }
 
 const COUNTED =
-  /^(errors|observed|readsRefused|rateLimitCloses|hooks\.(denied|failures)|publications|recoveries|stateFull|connectionFailures|auth\.closes|refused\.draining)/;
+  /^(errors|observed|readsRefused|rateLimitCloses|hooks\.(denied|failures)|publications|recoveries|stateFull|connectionFailures|auth\.closes|(api\.)?refused\.draining)/;
 
 /** @param {object} counters @param {string} [path] @returns {Map<string, number>} */
 function flat(counters, path = '') {

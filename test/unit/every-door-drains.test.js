@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { DOORS } from '../helpers/door-clients.js';
+import { DOORS, wordsOf } from '../helpers/door-clients.js';
 import {
   countedBy,
   HOOKS,
@@ -52,6 +52,22 @@ const RULES = [
       });
       assert.equal(membersOf(at, room), 0);
       assert.deepEqual(counted, { 'refused.draining': 1 });
+    },
+  },
+  {
+    name: 'a worker that drains takes no request of an application, and counts it',
+    needs: ['publish'],
+    hasApis: true,
+    none: Object.fromEntries(DOORS.map(({ name }) => [name, 'its clients are told and closed'])),
+    async run({ t, at, door, open, roomNamed }) {
+      const room = roomNamed('private-a');
+      const client = await open();
+      assert.equal(await client.publish(room, 'x'), 'ok');
+      t.mock.getter(at.phase, 'isDraining', () => true);
+      const counted = await countedBy(at, async () => {
+        assert.equal(await client.publish(room, 'x'), wordsOf(door, 'UNAVAILABLE'));
+      });
+      assert.deepEqual(counted, { 'api.refused.draining': 1 });
     },
   },
   {
