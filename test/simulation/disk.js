@@ -39,6 +39,15 @@ function fileError(code, path) {
   return Object.assign(new Error(`${code}: ${path}`), { code, path });
 }
 
+/** Processes look for these files every second, so the error has no stack. */
+function noSystemFile() {
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 0;
+  const error = fileError('ENOENT', 'a file of the system');
+  Error.stackTraceLimit = stackTraceLimit;
+  return error;
+}
+
 /** @param {unknown} path @returns {string} */
 function text(path) {
   return path instanceof URL ? path.pathname : String(path);
@@ -188,6 +197,6 @@ export function diskModules(owner) {
 function bytesOf(disk, path) {
   const file = disk.files.get(path);
   if (file !== undefined) return file.bytes;
-  if (path.startsWith('/proc/') || path.startsWith('/sys/')) throw fileError('ENOENT', path);
+  if (path.startsWith('/proc/') || path.startsWith('/sys/')) throw noSystemFile();
   return fs.readFileSync(path);
 }

@@ -93,8 +93,7 @@ export class Modules {
     if (exports !== undefined) return synthetic(url, exports);
     const source = sourceOf(url);
     const { text, cachedData, identifier } = source;
-    // V8 would give equal texts the dynamic imports of the first process. Texts of equal length can
-    // still share compiled code.
+    // V8 gives equal texts the dynamic imports of the first process.
     const own = `${text}\n//${String(owner.pid).padStart(PID_DIGITS, '0')}`;
     const module = new SourceTextModule(own, {
       identifier,
@@ -108,6 +107,8 @@ export class Modules {
       importModuleDynamically: (/** @type {string} */ specifier) =>
         this.importModule(resolve(specifier, identifier)),
     });
+    // Code from the cache would have no dynamic imports, either. It fits texts of the same length.
+    if (!text.includes('import(')) source.cachedData ??= module.createCachedData();
     return module;
   }
 

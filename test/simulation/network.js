@@ -18,8 +18,7 @@ const PORTS = 28_000;
 /**
  * One direction between two hosts.
  * @typedef {object} Way
- * @property {boolean} isCut @property {number} extraMs @property {number} pieces share of parcels
- *   that arrive in pieces
+ * @property {boolean} isCut @property {number} extraMs
  */
 
 /** A listener, with the interface of net.Server. */
@@ -96,7 +95,7 @@ export class SimulatedServer extends EventEmitter {
 export class Network {
   /** @type {Map<string, SimulatedServer[]>} */
   #listeners = new Map();
-  /** @type {Map<string, Way>} */
+  /** @type {Map<string, Map<string, Way>>} */
   #ways = new Map();
   /** Ends of open connections between hosts. @type {Set<SimulatedSocket>} */
   #remote = new Set();
@@ -136,14 +135,12 @@ export class Network {
     server.owner.servers.delete(server);
   }
 
-  /** @param {string} from @param {string} to */
+  /** @param {string} from @param {string} to @returns {Way} */
   way(from, to) {
-    const key = `${from}>${to}`;
-    let way = this.#ways.get(key);
-    if (way === undefined) {
-      way = { isCut: false, extraMs: 0, pieces: 0 };
-      this.#ways.set(key, way);
-    }
+    let ways = this.#ways.get(from);
+    if (ways === undefined) this.#ways.set(from, (ways = new Map()));
+    let way = ways.get(to);
+    if (way === undefined) ways.set(to, (way = { isCut: false, extraMs: 0 }));
     return way;
   }
 

@@ -21,6 +21,8 @@ import { tell } from './story.js';
 
 const SEEDS = new URL('seeds/', import.meta.url);
 const RUN_TIMEOUT_MS = 600_000;
+/** Each process has functions of its own, so most run too seldom for the optimizing compiler. */
+const FLAGS = ['--experimental-vm-modules', '--no-warnings', '--always-sparkplug'];
 
 /** @import { Plan } from './simulation.js' */
 /** @import { Summary } from './story.js' */
@@ -89,7 +91,7 @@ async function child() {
 function runPlan(plan, more = []) {
   return new Promise((resolve, reject) => {
     const file = fileURLToPath(import.meta.url);
-    const flags = ['--experimental-vm-modules', '--no-warnings', file, '--child', ...more];
+    const flags = [...FLAGS, file, '--child', ...more];
     const one = spawn(process.execPath, flags, { stdio: ['pipe', 'pipe', 'inherit'] });
     const timer = setTimeout(() => one.kill('SIGKILL'), RUN_TIMEOUT_MS);
     let text = '';

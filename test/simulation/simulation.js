@@ -41,6 +41,9 @@ const ENV = Object.freeze({
   FANFARE_RECONNECT_WINDOW_MS: '2000',
   FANFARE_SHUTDOWN_TIMEOUT_MS: '15000',
   FANFARE_ROOM_LINGER_MS: '500',
+  // Half-open connections are noticed before the checker demands calm.
+  FANFARE_PING_INTERVAL_MS: '5000',
+  FANFARE_PONG_TIMEOUT_MS: '3000',
 });
 
 /**

@@ -44,11 +44,12 @@ export class ScriptRunner {
    */
   run(sha, keys, args, user) {
     const script = this.scripts.get(sha.toLowerCase());
-    if (script?.run == null) throw new Failure('NOSCRIPT No matching script. Please use EVAL.');
+    const run = script?.run ?? null;
+    if (run === null) throw new Failure('NOSCRIPT No matching script. Please use EVAL.');
     const { globals } = this;
     globals.begin(keys, args, user);
     try {
-      return replyOf(script.run()[0]);
+      return replyOf(this.server.runScript(run)[0]);
     } catch (error) {
       throw failureOf(error, sha, globals.line);
     }

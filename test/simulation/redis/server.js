@@ -71,6 +71,9 @@ export class RedisServer {
     /** Why commands that write are refused; null: they are not. @type {string|null} */
     this.refusesWrites = null;
     this.isFull = false;
+    this.isInScript = false;
+    /** Has the script that runs written? */
+    this.hasWritten = false;
     /** Why all commands are refused: LOADING, BUSY. @type {string|null} */
     this.refusesAll = null;
     this.runId = this.#id();
@@ -117,10 +120,23 @@ export class RedisServer {
     user.check(words, keys, []);
     this.checkSlots(keys);
     this.countCall(name);
-    if (command.isWrite) this.#checkWrite(command.addsMemory);
+    // Once a script has written, nothing stops it midway.
+    if (command.isWrite && !this.hasWritten) this.#checkWrite(command.addsMemory);
+    if (command.isWrite && this.isInScript) this.hasWritten = true;
     const reply = command.run(this, words);
     if (this.keys.changed.size > 0) this.#record(words, null);
     return reply;
+  }
+
+  /** @template T @param {() => T} script @returns {T} */
+  runScript(script) {
+    this.isInScript = true;
+    this.hasWritten = false;
+    try {
+      return script();
+    } finally {
+      this.isInScript = this.hasWritten = false;
+    }
   }
 
   /** @param {string} name of a command */
