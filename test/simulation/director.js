@@ -90,6 +90,7 @@ async function suffer(world, { name, holdMs, seed, losesClients }, recorder, wat
     world.workload.population?.lose(LEAVING_SHARE, () => random.between(0, LATE_MS));
   await pause(holdMs);
   await heal();
+  await world.inRole();
   healed?.();
   recorder.write({ type: 'stop', name });
 }

@@ -4,6 +4,8 @@
 // some that real ones do not: half-open links, clocks that jump, writes that are lost to the last
 // millisecond.
 
+import { cut, FAULTS_OF_REPLICAS } from './faults-of-replicas.js';
+
 /** @import { Random } from '../checker/random.js' */
 /** @import { World } from './world.js' */
 /** @typedef {() => unknown} Heal may be a promise */
@@ -11,8 +13,9 @@
 /**
  * @typedef {object} Fault
  * @property {readonly [number, number]} holdMs for how long: from, to
- * @property {'redis'|'webhooks'} [needs]
- * @property {(world: World, random: Random) => Heal} inflict
+ * @property {'redis'|'replicas'|'sentinel'|'cluster'|'webhooks'} [needs] `redis`: in any topology;
+ *   `replicas`: Sentinels or a cluster
+ * @property {(world: World, random: Random) => Heal|Promise<Heal>} inflict
  */
 
 /** A server with more unexpected deaths in a minute gives up. */
@@ -168,7 +171,7 @@ export const FAULTS = Object.freeze({
     needs: 'redis',
     inflict(world, random) {
       const { host } = random.pick(world.servers).machine;
-      return cut(world, host, world.redis.host, random.below(3));
+      return cut(world, host, anyOf(world.primaries, random).host, random.below(3));
     },
   },
   redisCutForAll: {
@@ -176,9 +179,8 @@ export const FAULTS = Object.freeze({
     needs: 'redis',
     inflict(world, random) {
       const kind = random.below(3);
-      const heals = world.servers.map(({ machine }) =>
-        cut(world, machine.host, world.redis.host, kind),
-      );
+      const redis = anyOf(world.primaries, random);
+      const heals = world.servers.map(({ machine }) => cut(world, machine.host, redis.host, kind));
       return () => {
         for (const heal of heals) heal();
       };
@@ -190,83 +192,82 @@ export const FAULTS = Object.freeze({
     inflict(world, random) {
       const share = random.next();
       for (const { machine } of world.servers)
-        world.fleet.network.breakConnections(
-          machine.host,
-          world.redis.host,
-          () => random.next() < share,
-        );
+        for (const redis of world.primaries)
+          world.fleet.network.breakConnections(
+            machine.host,
+            redis.host,
+            () => random.next() < share,
+          );
       return () => {};
     },
   },
   redisFrozen: {
     holdMs: [200, 9000],
     needs: 'redis',
-    inflict({ redis }) {
+    inflict({ nodes }, random) {
+      const redis = anyOf(nodes, random);
       redis.freeze();
       return () => redis.thaw();
     },
   },
-  redisDown: {
-    holdMs: [500, 8000],
-    needs: 'redis',
-    inflict({ redis }) {
-      redis.stop();
-      return () => redis.start('kept');
-    },
-  },
-  redisEmptied: {
-    holdMs: [200, 4000],
-    needs: 'redis',
-    inflict({ redis }) {
-      redis.stop();
-      return () => redis.start('nothing');
-    },
-  },
-  redisRolledBack: {
-    holdMs: [200, 4000],
-    needs: 'redis',
-    inflict({ redis }) {
-      redis.stop();
-      return () => redis.start('snapshot');
-    },
-  },
-  redisLosesASecond: {
-    holdMs: [200, 4000],
-    needs: 'redis',
-    inflict({ redis }) {
-      redis.stop();
-      return () => redis.start('last-second');
-    },
-  },
+  redisDown: restarted([500, 8000], 'kept'),
+  redisEmptied: restarted([200, 4000], 'nothing'),
+  redisRolledBack: restarted([200, 4000], 'snapshot'),
+  redisLosesASecond: restarted([200, 4000], 'last-second'),
   redisFlushed: {
     holdMs: [0, 0],
     needs: 'redis',
-    inflict({ redis }) {
-      redis.server.empty();
+    inflict({ primaries }, random) {
+      anyOf(primaries, random).server.empty();
       return () => {};
     },
   },
   redisFull: {
     holdMs: [500, 6000],
     needs: 'redis',
-    inflict({ redis }) {
-      redis.server.isFull = true;
+    inflict({ primaries }, random) {
+      const { server } = anyOf(primaries, random);
+      server.isFull = true;
       return () => {
-        redis.server.isFull = false;
+        server.isFull = false;
       };
     },
   },
   redisReadOnly: {
     holdMs: [500, 6000],
     needs: 'redis',
-    inflict({ redis }) {
-      redis.server.refusesWrites = 'NOREPLICAS Not enough good replicas to write.';
+    inflict({ primaries }, random) {
+      const { server } = anyOf(primaries, random);
+      server.refusesWrites = 'NOREPLICAS Not enough good replicas to write.';
       return () => {
-        redis.server.refusesWrites = null;
+        server.refusesWrites = null;
       };
     },
   },
+  ...FAULTS_OF_REPLICAS,
 });
+
+/**
+ * @param {readonly [number, number]} holdMs
+ * @param {'kept'|'nothing'|'snapshot'|'last-second'} what it has when it starts again
+ * @returns {Fault}
+ */
+function restarted(holdMs, what) {
+  return {
+    holdMs,
+    needs: 'redis',
+    inflict({ nodes }, random) {
+      const redis = anyOf(nodes, random);
+      redis.stop();
+      return () => redis.start(what);
+    },
+  };
+}
+
+/** Draws nothing if there is no choice. @template T @param {readonly T[]} list @param {Random} random */
+function anyOf(list, random) {
+  return list.length === 1 ? list[0] : random.pick(list);
+}
 
 /** @param {World} world @param {World['servers'][number]} server */
 function mayKill({ nowMs }, server) {
@@ -274,21 +275,6 @@ function mayKill({ nowMs }, server) {
   if (server.kills.length >= MAX_KILLS) return false;
   server.kills.push(nowMs);
   return true;
-}
-
-/**
- * @param {World} world @param {string} one @param {string} other
- * @param {number} kind 0: both directions, 1 and 2: one of them @returns {Heal}
- */
-function cut({ fleet: { network } }, one, other, kind) {
-  const pairs = [
-    [one, other],
-    [other, one],
-  ].filter((_, i) => kind !== 2 - i);
-  for (const [from, to] of pairs) network.cut(from, to);
-  return () => {
-    for (const [from, to] of pairs) network.heal(from, to);
-  };
 }
 
 /** @param {World} world @param {string} one @param {string} other */

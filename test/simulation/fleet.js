@@ -50,7 +50,14 @@ export class Fleet {
   /** Loads what all processes share. The global objects are simulated from now on. */
   async prepare() {
     await loadPackages(PACKAGES);
-    this.restoreGlobals = replaceGlobals(this.simulator);
+    const restore = replaceGlobals(this.simulator);
+    const { error } = console;
+    // ioredis writes there about Sentinels that it cannot reach.
+    console.error = (...words) => this.note(`stderr: ${words.join(' ').split('\n')[0]}`);
+    this.restoreGlobals = () => {
+      restore();
+      console.error = error;
+    };
   }
 
   /** @param {string} name @param {boolean} [isServer] */

@@ -156,6 +156,11 @@ export class Network {
     this.way(from, to).isCut = true;
   }
 
+  /** Do packets pass in both directions? @param {string} one @param {string} other */
+  reaches(one, other) {
+    return !this.#isCut(one, other) && !this.#isCut(other, one);
+  }
+
   /** What was kept arrives. @param {string} from @param {string} to */
   heal(from, to) {
     this.way(from, to).isCut = false;

@@ -3,10 +3,12 @@
 import { SimulatedServer } from './network.js';
 import { RedisServer } from './redis/server.js';
 import { Session } from './redis/session.js';
+import { Replication } from './replication.js';
 
 export const REDIS_PORT = 6379;
 
 /** @import { Fleet } from './fleet.js' */
+/** @import { SentinelView } from './redis/server.js' */
 /** @import { SimulatedSocket } from './sockets.js' */
 /** @import { Event } from './simulator.js' */
 
@@ -21,24 +23,40 @@ export class RedisHost {
   servers = new Set();
   /** Snapshots, the oldest first. @type {ReturnType<RedisServer['keys']['snapshot']>[]} */
   seconds = [];
+  /** Called after each start. @type {() => void} */
+  onStart = () => {};
 
-  /** @param {Fleet} fleet @param {string} name @param {string} host */
-  constructor(fleet, name, host) {
+  /**
+   * @param {Fleet} fleet @param {string} name @param {string} host
+   * @param {{port?: number, sentinel?: SentinelView|null}} [options]
+   */
+  constructor(fleet, name, host, { port = REDIS_PORT, sentinel = null } = {}) {
     this.fleet = fleet;
     this.name = name;
     this.host = host;
+    this.port = port;
     this.simulator = fleet.simulator;
     const { simulator } = fleet;
     const world = {
       now: () => Math.floor(simulator.unixMs),
       random: () => simulator.random.next(),
     };
-    this.server = new RedisServer(world, { address: { host, port: REDIS_PORT } });
+    this.server = new RedisServer(world, { address: { host, port }, sentinel });
+    this.replication = new Replication(this);
     this.#listen();
   }
 
   get url() {
-    return `redis://${this.host}:${REDIS_PORT}`;
+    return `redis://${this.host}:${this.port}`;
+  }
+
+  /** Does it answer, as far as it is concerned? */
+  get isRunning() {
+    return this.isAlive && !this.isFrozen;
+  }
+
+  get isPrimary() {
+    return this.server.primary === null;
   }
 
   enter() {}
@@ -50,9 +68,11 @@ export class RedisHost {
 
   freeze() {
     this.isFrozen = true;
+    this.fleet.note(`${this.name} is frozen`);
   }
 
   thaw() {
+    this.fleet.note(`${this.name} goes on`);
     this.simulator.thaw(this);
   }
 
@@ -72,6 +92,7 @@ export class RedisHost {
    *   latest snapshot, all but those of the last second
    */
   start(what) {
+    this.stop();
     const kept = this.server.keys.snapshot();
     const { seconds } = this;
     const data = {
@@ -85,6 +106,7 @@ export class RedisHost {
     this.isFrozen = false;
     this.fleet.note(`${this.name} starts with ${what}`);
     this.#listen();
+    this.onStart();
   }
 
   /** Writes snapshots. @param {number} everyMs @param {number} count are kept */
@@ -112,6 +134,7 @@ export class RedisHost {
       socket.on('error', () => socket.destroy());
       socket.on('close', () => session.end());
     });
-    acceptor.listen(REDIS_PORT);
+    acceptor.listen(this.port);
+    this.replication.open();
   }
 }

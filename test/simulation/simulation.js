@@ -58,9 +58,10 @@ const ENV = Object.freeze({
 /**
  * What a seed means. Everything in it is JSON, so that a reduced run can be written down.
  * @typedef {object} Plan
- * @property {number} seed @property {'redis'|'embedded'} topology
+ * @property {number} seed @property {'redis'|'embedded'|'sentinel'|'cluster'} topology
  * @property {number} servers @property {number} workers of each
  * @property {number} pieces share of parcels that arrive in pieces
+ * @property {number} leastReplicas primaries with fewer that keep up refuse writes
  * @property {number} historySize @property {boolean} hasWebhooks @property {boolean} hasPusher
  * @property {import('../checker/workload.js').Load} load
  * @property {import('./director.js').Step[]} schedule of faults
@@ -69,8 +70,8 @@ const ENV = Object.freeze({
 /** @param {number} seed @param {Partial<Plan> & {only?: string[], chaosMs?: number}} [given] instead of what it draws @returns {Plan} */
 export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
   const random = new Random(seed);
-  /** @type {'redis'|'embedded'} */
-  const topology = random.pick(['redis', 'redis', 'embedded']);
+  /** @type {Plan['topology']} */
+  const topology = random.pick(['redis', 'redis', 'embedded', 'sentinel', 'cluster']);
   const isMixed = random.next() < 0.5;
   const hasWebhooks = isMixed && random.next() < 0.4;
   const plan = {
@@ -79,6 +80,7 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
     servers: 2 + random.below(2),
     workers: 1 + random.below(3),
     pieces: random.pick([0, 0, 0.1]),
+    leastReplicas: random.pick([0, 1]),
     historySize: random.pick([60, 150]),
     hasWebhooks,
     hasPusher: isMixed && random.next() < 0.5,
@@ -107,8 +109,7 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
  */
 function drawSchedule({ topology, hasWebhooks }, random, chaosMs, only) {
   const possible = Object.entries(FAULTS)
-    .filter(([, { needs }]) => needs !== 'redis' || topology === 'redis')
-    .filter(([, { needs }]) => needs !== 'webhooks' || hasWebhooks)
+    .filter(([, { needs }]) => isPossible(needs, topology, hasWebhooks))
     .map(([name]) => name);
   const share = random.pick([0.15, 0.3, 0.6, 1]);
   const some = only ?? possible.filter(() => random.next() < share);
@@ -132,6 +133,17 @@ function drawSchedule({ topology, hasWebhooks }, random, chaosMs, only) {
     atMs += waitMs + Math.max(0, ...faults.map(({ holdMs }) => holdMs));
   }
   return schedule;
+}
+
+/**
+ * @param {import('./faults.js').Fault['needs']} needs @param {Plan['topology']} topology
+ * @param {boolean} hasWebhooks
+ */
+function isPossible(needs, topology, hasWebhooks) {
+  if (needs === 'webhooks') return hasWebhooks;
+  if (needs === 'redis') return topology !== 'embedded';
+  if (needs === 'replicas') return topology === 'sentinel' || topology === 'cluster';
+  return needs === undefined || needs === topology;
 }
 
 /** @param {Plan} plan */

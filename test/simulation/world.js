@@ -2,6 +2,8 @@
 
 import { FAULTS } from './faults.js';
 import { Fleet } from './fleet.js';
+import { Sentinels } from './sentinels.js';
+import { SimulatedCluster } from './simulated-cluster.js';
 
 const FIRST_PORT = 8101;
 const GONE_MS = 40_000;
@@ -9,17 +11,21 @@ const WHOLE_MS = 60_000;
 const POLL_MS = 50;
 const SNAPSHOT_MS = 1000;
 const SNAPSHOTS = 8;
+/** Servers of Redis in each topology. */
+const NODES = Object.freeze({ embedded: 0, redis: 1, sentinel: 2, cluster: 6 });
+const MAX_LAG_MS = 3000;
 
 /** @import { Machine } from './machine.js' */
 /** @import { SimulatedProcess } from './simulated-process.js' */
 
 /**
  * @typedef {object} Plan what the seed has drawn
- * @property {number} seed @property {'redis'|'embedded'} topology
+ * @property {number} seed @property {keyof typeof NODES} topology
  * @property {number} servers @property {number} workers of each
  * @property {Record<string, string>} env of the servers
  * @property {Record<string, string>} files on the disk of each server, by path
  * @property {number} pieces share of parcels that arrive in pieces
+ * @property {number} leastReplicas primaries with fewer that keep up refuse writes
  */
 
 /** A server of the deployment, over its restarts. */
@@ -68,11 +74,16 @@ export class World {
     this.fleet = new Fleet(plan.seed);
     const { fleet } = this;
     fleet.network.pieces = plan.pieces;
-    this.redis = /** @type {import('./redis-host.js').RedisHost} */ (/** @type {unknown} */ (null));
-    if (plan.topology === 'redis') {
-      this.redis = fleet.addRedis('redis');
-      this.redis.keepSnapshots(SNAPSHOT_MS, SNAPSHOTS);
+    const count = NODES[plan.topology];
+    this.nodes = Array.from({ length: count }, (_, i) =>
+      fleet.addRedis(count === 1 ? 'redis' : `redis-${i}`),
+    );
+    for (const node of this.nodes) {
+      node.keepSnapshots(SNAPSHOT_MS, SNAPSHOTS);
+      if (count > 1) node.replication.requireReplicas(plan.leastReplicas, MAX_LAG_MS);
     }
+    this.sentinels = plan.topology === 'sentinel' ? new Sentinels(fleet, this.nodes) : null;
+    this.cluster = plan.topology === 'cluster' ? new SimulatedCluster(fleet, this.nodes) : null;
     /** @type {SimulatedFanfare[]} */
     this.servers = [];
     for (let i = 0; i < plan.servers; i++) this.#addServer(i);
@@ -92,7 +103,7 @@ export class World {
       PORT: String(port),
       WORKERS: String(plan.workers),
       SERVER_ID: `server-${i}`,
-      ...(this.redis && { REDIS_URL: this.redis.url }),
+      ...this.#redisEnv,
     };
     this.servers.push(new SimulatedFanfare(fleet, machine, env));
   }
@@ -101,34 +112,60 @@ export class World {
     return this.fleet.simulator.nowMs;
   }
 
+  /** @returns {Record<string, string>} */
+  get #redisEnv() {
+    if (this.sentinels !== null) return this.sentinels.env;
+    if (this.cluster !== null) return this.cluster.env;
+    return this.nodes.length === 0 ? {} : { REDIS_URL: this.nodes[0].url };
+  }
+
+  /** Those that should serve clients. @returns {readonly import('./redis-host.js').RedisHost[]} */
+  get primaries() {
+    if (this.cluster !== null) return this.cluster.primaries;
+    return this.sentinels === null ? this.nodes : [this.sentinels.primary];
+  }
+
   get hosts() {
-    const hosts = [this.clients, ...this.servers.map(({ machine }) => machine)].map(
-      ({ host }) => host,
+    const machines = [this.clients, ...this.servers.map(({ machine }) => machine)];
+    return [...machines, ...this.nodes, ...(this.sentinels?.hosts ?? [])].map(({ host }) => host);
+  }
+
+  /** Has each server of Redis its role, and its data? */
+  async inRole() {
+    const { sentinels, cluster } = this;
+    if (sentinels === null && cluster === null) return;
+    await this.until(
+      () => (sentinels ?? cluster)?.isSettled === true && this.nodes.every(inStep),
+      WHOLE_MS,
     );
-    return this.redis ? [...hosts, this.redis.host] : hosts;
   }
 
   /** Has it all its workers? @param {SimulatedFanfare} server */
   async whole(server) {
-    await this.#until(() => server.workers.length === this.plan.workers, WHOLE_MS);
+    await this.until(() => server.workers.length === this.plan.workers, WHOLE_MS);
   }
 
   /** All its processes have ended. @param {SimulatedFanfare} server */
   async gone(server) {
-    await this.#until(() => server.machine.processes.size === 0, GONE_MS);
+    await this.until(() => server.machine.processes.size === 0, GONE_MS);
     server.machine.stop();
   }
 
   /** @param {SimulatedFanfare} server */
   async reloaded(server) {
     const old = new Set(server.workers);
-    await this.#until(() => server.workers.every((one) => !old.has(one)), WHOLE_MS);
+    await this.until(() => server.workers.every((one) => !old.has(one)), WHOLE_MS);
   }
 
   /** Must run in a simulated process. @param {() => boolean} condition @param {number} withinMs */
-  async #until(condition, withinMs) {
+  async until(condition, withinMs) {
     const end = this.nowMs + withinMs;
     while (!condition() && this.nowMs < end)
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
+}
+
+/** @param {import('./redis-host.js').RedisHost} node */
+function inStep({ isRunning, replication }) {
+  return isRunning && replication.isInStep;
 }

@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto';
 import { slotOf } from '../../../src/backend/redis/slots.js';
 import { AclUser } from './acl.js';
 import { COMMANDS } from './commands.js';
-import { cloneKey, Keyspace } from './keyspace.js';
+import { Keyspace } from './keyspace.js';
 import { Failure, OK, Push } from './resp.js';
 import { ScriptRunner } from './scripts.js';
 
@@ -19,19 +19,50 @@ import { ScriptRunner } from './scripts.js';
  * @property {() => number} random from 0 to 1
  */
 /**
- * One change, for replicas and for what a restart finds.
- * @typedef {object} Change
- * @property {number} offset after it
- * @property {number} ms
- * @property {[name: string, key: Key|null][]} keys as they are after it
- * @property {{channel: string, message: string, isSharded: boolean}|null} publication
+ * @typedef {{channel: string, message: string, isSharded: boolean}} Publication
  */
 /**
- * What a cluster's nodes agree on.
- * @typedef {object} ClusterView
- * @property {(slot: number) => RedisServer|null} ownerOf
- * @property {() => {server: RedisServer, replicas: RedisServer[], ranges: [number, number][]}[]} shards
+ * What a command has changed, for replicas.
+ * @typedef {object} Change
+ * @property {string[]} names of keys
+ * @property {Publication|null} publication
+ * @property {boolean} isEmptied all keys are gone
  */
+/**
+ * Changes that a replica applies at once: those of a script, or of the commands of one read.
+ * @typedef {object} Batch
+ * @property {number} offset after it
+ * @property {[name: string, key: Key|null][]} keys as they are after it
+ * @property {Publication[]} publications
+ * @property {boolean} isEmptied all other keys are gone
+ */
+/**
+ * The state of a primary when a replica begins to follow it.
+ * @typedef {object} Beginning
+ * @property {Snapshot} snapshot
+ * @property {string} replicationId @property {number} offset
+ * @property {boolean} isContinued the replica lacks only what the primary still has in its backlog
+ */
+/**
+ * What a node of a cluster believes about it.
+ * @typedef {object} ClusterView
+ * @property {boolean} isUp
+ * @property {(slot: number) => RedisServer|null} ownerOf
+ * @property {(slot: number) => boolean} serves channels of this slot: it is a node of the shard
+ * @property {(slot: number) => RedisServer|null} leavesTo where this node's slot is moving
+ * @property {(slot: number) => boolean} isArriving is this slot moving here?
+ * @property {() => {server: RedisServer, replicas: RedisServer[], ranges: [number, number][]}[]} shards
+ * @property {(publication: Publication) => void} relay passes it to other nodes
+ */
+/**
+ * What makes a server a Sentinel.
+ * @typedef {object} SentinelView
+ * @property {(name: string) => {host: string, port: number}|null} primaryOf
+ * @property {() => {host: string, port: number}[]} replicas
+ * @property {() => {host: string, port: number}[]} sentinels the others
+ */
+
+const NO_ID = '0'.repeat(40);
 
 const REPLICAS = new Set(['READONLY', 'READWRITE']);
 
@@ -41,16 +72,20 @@ export class RedisServer {
    * @param {object} [options]
    * @param {string} [options.version]
    * @param {{host: string, port: number}} [options.address]
-   * @param {ClusterView|null} [options.cluster]
+   * @param {SentinelView|null} [options.sentinel]
    */
   constructor(
     world,
-    { version = '7.0.15', address = { host: '127.0.0.1', port: 6379 }, cluster = null } = {},
+    { version = '7.0.15', address = { host: '127.0.0.1', port: 6379 }, sentinel = null } = {},
   ) {
     this.world = world;
     this.version = version;
     this.address = address;
-    this.cluster = cluster;
+    this.sentinel = sentinel;
+    /** @type {ClusterView|null} */
+    this.cluster = null;
+    /** The present command came after ASKING. */
+    this.isAsking = false;
     this.keys = new Keyspace(world.now);
     /** Of another database. @type {Map<string, Key>} */
     this.otherKeys = new Map();
@@ -70,6 +105,8 @@ export class RedisServer {
     this.config = new Map([['maxmemory', '0']]);
     /** Why commands that write are refused; null: they are not. @type {string|null} */
     this.refusesWrites = null;
+    /** Too few replicas are near (`min-replicas-to-write`). */
+    this.lacksReplicas = false;
     this.isFull = false;
     this.isInScript = false;
     /** Has the script that runs written? */
@@ -78,7 +115,9 @@ export class RedisServer {
     this.refusesAll = null;
     this.runId = this.#id();
     this.replicationId = this.#id();
-    this.secondId = '0'.repeat(40);
+    this.secondId = NO_ID;
+    /** It keeps what replicas may lack when they return. */
+    this.hasBacklog = false;
     this.offset = 0;
     this.startedMs = world.now();
     this.clients = 0;
@@ -148,6 +187,7 @@ export class RedisServer {
   #checkWrite(addsMemory) {
     if (this.primary !== null)
       throw new Failure("READONLY You can't write against a read only replica.");
+    if (this.lacksReplicas) throw new Failure('NOREPLICAS Not enough good replicas to write.');
     if (this.refusesWrites !== null) throw new Failure(this.refusesWrites);
     if (addsMemory && this.isFull)
       throw new Failure("OOM command not allowed when used memory > 'maxmemory'.");
@@ -155,14 +195,39 @@ export class RedisServer {
 
   /** @param {string[]} keys @throws {Failure} if the cluster has them elsewhere */
   checkSlots(keys) {
-    if (this.cluster === null || keys.length === 0) return;
-    const slots = new Set(keys.map((key) => slotOf(key)));
-    if (slots.size > 1) throw new Failure("CROSSSLOT Keys in request don't hash to the same slot");
-    const [slot] = slots;
-    const owner = this.cluster.ownerOf(slot);
+    const { cluster } = this;
+    if (cluster === null || keys.length === 0) return;
+    const slot = onlySlotOf(keys);
+    const owner = cluster.isUp ? cluster.ownerOf(slot) : null;
     if (owner === null) throw new Failure('CLUSTERDOWN Hash slot not served');
-    if (owner === this) return;
-    throw new Failure(`MOVED ${slot} ${owner.address.host}:${owner.address.port}`);
+    const target = owner === this ? cluster.leavesTo(slot) : null;
+    const isGuest = owner !== this && this.isAsking && cluster.isArriving(slot);
+    if (owner !== this && !isGuest) throw redirection('MOVED', slot, owner);
+    if (target === null && !isGuest) return;
+    const missing = keys.filter((key) => this.keys.find(key) === undefined).length;
+    if (missing === 0 || (isGuest && keys.length === 1)) return;
+    if (isGuest || missing < keys.length)
+      throw new Failure('TRYAGAIN Multiple keys request during rehashing of slot');
+    throw redirection('ASK', slot, /** @type {RedisServer} */ (target));
+  }
+
+  /** @param {string[]} channels sharded ones @throws {Failure} if another shard has them */
+  checkChannels(channels) {
+    const { cluster } = this;
+    if (cluster === null) return;
+    const slot = onlySlotOf(channels);
+    const owner = cluster.isUp ? cluster.ownerOf(slot) : null;
+    if (owner === null) throw new Failure('CLUSTERDOWN Hash slot not served');
+    if (!cluster.serves(slot)) throw redirection('MOVED', slot, owner);
+  }
+
+  /** Ends the subscriptions to channels that another shard has now. */
+  dropMovedChannels() {
+    const { cluster } = this;
+    if (cluster === null) return;
+    for (const [channel, sessions] of this.shardChannels)
+      if (!cluster.serves(slotOf(channel)))
+        for (const session of sessions) session.unsubscribe([channel], true);
   }
 
   /** @param {string[]} words @param {AclUser} user @returns {Reply} */
@@ -170,18 +235,16 @@ export class RedisServer {
     checkArity(words, 3);
     const [given, channel, message] = words;
     user.check(words, [], [channel]);
-    const isSharded = given.toUpperCase() === 'SPUBLISH';
-    if (isSharded) this.checkSlots([channel]);
-    const count = this.deliver({ channel, message, isSharded });
-    if (this.primary === null) this.#record(words, { channel, message, isSharded });
-    if (this.cluster !== null && !isSharded) {
-      for (const { server } of this.cluster.shards())
-        if (server !== this) server.deliver({ channel, message, isSharded });
-    }
+    const publication = { channel, message, isSharded: given.toUpperCase() === 'SPUBLISH' };
+    if (publication.isSharded) this.checkChannels([channel]);
+    const count = this.deliver(publication);
+    // Nodes of a cluster hear of it over their bus.
+    if (this.primary === null) this.#record(words, this.cluster === null ? publication : null);
+    this.cluster?.relay(publication);
     return count;
   }
 
-  /** @param {{channel: string, message: string, isSharded: boolean}} publication @returns {number} */
+  /** @param {Publication} publication @returns {number} */
   deliver({ channel, message, isSharded }) {
     const sessions = (isSharded ? this.shardChannels : this.channels).get(channel);
     if (sessions === undefined) return 0;
@@ -190,51 +253,68 @@ export class RedisServer {
     return sessions.size;
   }
 
-  /** @param {string[]} words @param {Change['publication']} publication */
-  #record(words, publication) {
+  /** @param {string[]} words @param {Publication|null} publication @param {boolean} [isEmptied] */
+  #record(words, publication, isEmptied = false) {
     this.offset += words.reduce((sum, word) => sum + word.length + 5, 5);
-    const changed = [...this.keys.changed];
+    const names = [...this.keys.changed];
     this.keys.changed.clear();
-    if (this.replicas.size === 0) return;
-    const change = {
-      offset: this.offset,
-      ms: this.now(),
-      publication,
-      keys: changed.map((name) => {
-        const key = this.keys.keys.get(name);
-        return /** @type {[string, Key|null]} */ ([name, key === undefined ? null : cloneKey(key)]);
-      }),
-    };
-    for (const replica of this.replicas) replica(change);
+    for (const replica of this.replicas) replica({ names, publication, isEmptied });
   }
 
-  /** @param {Change} change of the primary */
-  applyChange({ offset, keys, publication }) {
+  /** Keys have come from another server, or have gone there. @param {string[]} names */
+  recordMoved(names) {
+    for (const name of names) this.keys.changed.add(name);
+    this.#record(names, null);
+  }
+
+  /** @param {Batch} batch of the primary */
+  applyBatch({ offset, keys, publications, isEmptied }) {
+    if (isEmptied) this.keys.clear();
     for (const [name, key] of keys) this.keys.replace(name, key);
-    if (publication !== null) this.deliver(publication);
+    for (const publication of publications) this.deliver(publication);
     this.offset = offset;
+    if (isEmptied) this.#announceEmptied();
+  }
+
+  /** Becomes a replica: from now on it refuses writes. @param {RedisServer} primary */
+  follow(primary) {
+    this.primary = primary;
   }
 
   /**
-   * Follows a primary from its present state on. Whoever calls this passes the changes on.
-   * @param {RedisServer} primary
+   * What a replica with this history gets first.
+   * @param {string} replicationId @param {number} offset @returns {Beginning}
    */
-  follow(primary) {
-    if (primary.replicas.size === 0 && primary.secondId === '0'.repeat(40)) {
-      // A primary without a backlog gets another ID with its first replica.
-      primary.replicationId = primary.#id();
-    }
+  beginningFor(replicationId, offset) {
+    // A primary without a backlog gets another ID with its first replica.
+    if (!this.hasBacklog) this.replicationId = this.#id();
+    const isContinued =
+      this.hasBacklog &&
+      offset <= this.offset &&
+      (replicationId === this.replicationId || replicationId === this.secondId);
+    this.hasBacklog = true;
+    return {
+      snapshot: this.keys.snapshot(),
+      replicationId: this.replicationId,
+      offset: this.offset,
+      isContinued,
+    };
+  }
+
+  /** Takes over the data of its primary. @param {Beginning} beginning */
+  synchronise({ snapshot, replicationId, offset, isContinued }) {
     const hadKeys = this.keys.keys.size > 0;
-    this.primary = primary;
-    this.keys.restore(primary.keys.snapshot());
-    this.replicationId = primary.replicationId;
-    this.secondId = '0'.repeat(40);
-    this.offset = primary.offset;
-    if (hadKeys) this.#announceEmptied();
+    this.keys.restore(snapshot);
+    this.replicationId = replicationId;
+    this.secondId = NO_ID;
+    this.hasBacklog = true;
+    this.offset = offset;
+    if (hadKeys && !isContinued) this.#announceEmptied();
   }
 
   /** Becomes a primary. */
   promote() {
+    if (this.primary === null) return;
     this.primary = null;
     this.secondId = this.replicationId;
     this.replicationId = this.#id();
@@ -253,7 +333,8 @@ export class RedisServer {
     this.channels.clear();
     this.shardChannels.clear();
     this.runId = this.#id();
-    this.secondId = snapshot === null || !isRdb ? '0'.repeat(40) : this.replicationId;
+    this.secondId = snapshot === null || !isRdb ? NO_ID : this.replicationId;
+    this.hasBacklog = false;
     this.replicationId = this.#id();
     if (snapshot === null || !isRdb) this.offset = 0;
     this.startedMs = this.now();
@@ -261,7 +342,7 @@ export class RedisServer {
 
   empty() {
     this.keys.clear();
-    this.#record(['FLUSHALL'], null);
+    this.#record(['FLUSHALL'], null, true);
     this.#announceEmptied();
     return OK;
   }
@@ -291,7 +372,7 @@ export class RedisServer {
     const sections = {
       server: [
         `redis_version:${this.version}`,
-        `redis_mode:${this.cluster === null ? 'standalone' : 'cluster'}`,
+        `redis_mode:${this.mode}`,
         `process_id:${process.pid}`,
         `run_id:${this.runId}`,
         `tcp_port:${this.address.port}`,
@@ -335,6 +416,11 @@ export class RedisServer {
       .join('\r\n');
   }
 
+  get mode() {
+    if (this.sentinel !== null) return 'sentinel';
+    return this.cluster === null ? 'standalone' : 'cluster';
+  }
+
   /** @param {string} name of a command @returns {boolean} is it refused at present? */
   isRefused(name) {
     return (
@@ -360,4 +446,17 @@ export function checkArity(words, arity) {
 export function unknownCommand([name, ...rest]) {
   const shown = rest.map((word) => `'${word}' `).join('');
   return new Failure(`ERR unknown command '${name}', with args beginning with: ${shown}`);
+}
+
+/** @param {string[]} names of keys or channels @returns {number} @throws {Failure} */
+function onlySlotOf(names) {
+  const slot = slotOf(names[0]);
+  if (names.some((name) => slotOf(name) !== slot))
+    throw new Failure("CROSSSLOT Keys in request don't hash to the same slot");
+  return slot;
+}
+
+/** @param {'MOVED'|'ASK'} kind @param {number} slot @param {RedisServer} to @returns {Failure} */
+function redirection(kind, slot, { address: { host, port } }) {
+  return new Failure(`${kind} ${slot} ${host}:${port}`);
 }

@@ -30,7 +30,8 @@ export class Session {
     /** @type {AclUser|null} */
     this.user = user.isOn && !user.needsPassword ? user : null;
     this.isTracking = false;
-    this.isReplica = false;
+    /** The next command may use a slot that is moving here. */
+    this.isAsking = false;
     /** @type {Set<string>} */
     this.channels = new Set();
     /** @type {Set<string>} */
@@ -101,6 +102,8 @@ export class Session {
   /** @param {string[]} words @param {string} name @returns {Reply|undefined} */
   #run(words, name) {
     const { server } = this;
+    server.isAsking = this.isAsking;
+    this.isAsking = false;
     if (server.isRefused(name)) throw new Failure(/** @type {string} */ (server.refusesAll));
     const own = SESSION[name];
     if (own === undefined) {
@@ -139,7 +142,7 @@ export class Session {
   subscribe(channels, isSharded) {
     const own = isSharded ? this.shardChannels : this.channels;
     const all = isSharded ? this.server.shardChannels : this.server.channels;
-    if (isSharded) this.server.checkSlots(channels);
+    if (isSharded) this.server.checkChannels(channels);
     for (const channel of channels) {
       own.add(channel);
       const those = all.get(channel);
@@ -218,6 +221,13 @@ const SESSION = {
   SELECT: { arity: 2, run: () => OK },
   READONLY: { arity: 1, run: () => OK },
   READWRITE: { arity: 1, run: () => OK },
+  ASKING: {
+    arity: 1,
+    run: (session) => {
+      session.isAsking = true;
+      return OK;
+    },
+  },
   QUIT: {
     arity: 1,
     run: (session) => {
@@ -254,9 +264,9 @@ const SESSION = {
       session.version = version === '3' ? 3 : 2;
       const { server } = session;
       const pairs = ['server', 'redis', 'version', server.version, 'proto', session.version];
-      const mode = server.cluster === null ? 'standalone' : 'cluster';
       const role = server.primary === null ? 'master' : 'replica';
-      return new Pairs([...pairs, 'id', session.id, 'mode', mode, 'role', role, 'modules', []]);
+      const about = ['id', session.id, 'mode', server.mode, 'role', role, 'modules', []];
+      return new Pairs([...pairs, ...about]);
     },
   },
   CLIENT: {
@@ -400,9 +410,24 @@ const SESSION = {
       if (server.cluster === null)
         throw new Failure('ERR This instance has cluster support disabled');
       if (sub === 'INFO')
-        return 'cluster_enabled:1\r\ncluster_state:ok\r\ncluster_slots_ok:16384\r\n';
+        return `cluster_enabled:1\r\ncluster_state:${server.cluster.isUp ? 'ok' : 'fail'}\r\ncluster_slots_ok:16384\r\n`;
       if (sub === 'SLOTS') return slotsOf(server);
       throw new Failure(`ERR unknown subcommand '${given}'. Try CLUSTER HELP.`);
+    },
+  },
+  SENTINEL: {
+    arity: -2,
+    run: ({ server: { sentinel } }, words) => {
+      const [, given, name] = words;
+      if (sentinel === null) throw unknownCommand(words);
+      const primary = sentinel.primaryOf(name);
+      const sub = given.toUpperCase();
+      if (sub === 'GET-MASTER-ADDR-BY-NAME')
+        return primary === null ? null : [primary.host, String(primary.port)];
+      if (primary === null) throw new Failure('ERR No such master with that name');
+      if (sub === 'SENTINELS') return sentinel.sentinels().map(instance('sentinel'));
+      if (sub === 'REPLICAS' || sub === 'SLAVES') return sentinel.replicas().map(instance('slave'));
+      throw new Failure(`ERR Unknown sentinel subcommand '${given}'`);
     },
   },
   MEMORY: {
@@ -427,6 +452,12 @@ const SESSION = {
   FLUSHALL: { arity: -1, run: ({ server }) => server.empty() },
   FLUSHDB: { arity: -1, run: ({ server }) => server.empty() },
 };
+
+/** What a Sentinel says of a server. @param {'sentinel'|'slave'} flags */
+function instance(flags) {
+  return (/** @type {{host: string, port: number}} */ { host, port }) =>
+    new Pairs(['name', `${host}:${port}`, 'ip', host, 'port', String(port), 'flags', flags]);
+}
 
 /** @param {Session} session @param {string[]} words @returns {Reply} */
 function killClients({ server }, words) {
