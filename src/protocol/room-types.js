@@ -31,16 +31,15 @@
  */
 
 /**
- * The payload of a room. `any` if no rooms are declared, `unknown` if none of them matches.
+ * The payload of a room. `any` if no rooms are declared, `unknown` if none of them matches. The name
+ * is asked for first: otherwise tsc would write `any` into the declarations of fanfare-client.
  * @template Rooms payloads by the name or pattern of their rooms
  * @template {string} Name
- * @typedef {keyof Rooms extends never
- *   ? any
- *   : Name extends keyof Rooms
- *     ? Rooms[Name]
- *     : [PatternsOf<Rooms, Name>] extends [never]
- *       ? unknown
- *       : Rooms[MostSpecific<PatternsOf<Rooms, Name>> & keyof Rooms]} PayloadOf
+ * @typedef {Name extends keyof Rooms
+ *   ? Rooms[Name]
+ *   : [PatternsOf<Rooms, Name>] extends [never]
+ *     ? keyof Rooms extends never ? any : unknown
+ *     : Rooms[MostSpecific<PatternsOf<Rooms, Name>> & keyof Rooms]} PayloadOf
  */
 
 export {};

@@ -17,8 +17,8 @@ import { actionsOf, connectionOf, messagesOf, stateOf, usersOf } from '../views.
 /** @import { Fanfare } from '../fanfare.js' */
 /** @import { JoinOptions } from '../room.js' */
 /** @import { RoomPayload } from '../rooms.js' */
-/** @import { ConnectionView, Messages, MessagesOptions, Present, RoomActions } from '../views.js' */
-/** @import { RoomListeners, View, ViewOptions } from '../views.js' */
+/** @import { ConnectionView, Messages, MessagesOptions, Present } from '../views.js' */
+/** @import { RoomActions, RoomListeners, View, ViewOptions } from '../views.js' */
 
 const Context = createContext(/** @type {Fanfare|undefined} */ (undefined));
 
@@ -72,7 +72,7 @@ function useView(viewOf, name, options, select) {
 /**
  * @template Payload @overload
  * @param {string|null} name
- * @param {JoinOptions & RoomListeners<Payload>} [options] @returns {RoomActions<Payload>}
+ * @param {JoinOptions & RoomListeners<NoInfer<Payload>>} [options] @returns {RoomActions<Payload>}
  */
 /**
  * @param {string|null} name @param {JoinOptions & RoomListeners<any>} [options]
@@ -98,7 +98,7 @@ export function useRoom(name, options = {}) {
  */
 /**
  * @template Payload @overload
- * @param {string|null} name @param {MessagesOptions<Payload> & ViewOptions} [options]
+ * @param {string|null} name @param {MessagesOptions<NoInfer<Payload>> & ViewOptions} [options]
  * @returns {Messages<Payload>}
  */
 /** @param {string|null} name @param {MessagesOptions<any> & ViewOptions} [options] */
@@ -116,7 +116,9 @@ export function useMessages(name, options) {
  * With `select`, the component is rendered when the result changes.
  * @template {string} Name @template Selected @overload
  * @param {Name|null} name
- * @param {ViewOptions & {select: (state: ReadonlyMap<string, RoomPayload<Name>>) => Selected}} options
+ * @param {ViewOptions & {
+ *   select: (state: ReadonlyMap<string, RoomPayload<Name>>) => Selected,
+ * }} options
  * @returns {Selected|undefined}
  */
 /**

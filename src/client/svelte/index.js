@@ -8,12 +8,17 @@ import { actionsOf, connectionOf, messagesOf, stateOf, usersOf } from '../views.
 /** @import { Fanfare } from '../fanfare.js' */
 /** @import { JoinOptions } from '../room.js' */
 /** @import { RoomPayload } from '../rooms.js' */
-/** @import { ConnectionView, Messages, MessagesOptions, Present, RoomActions } from '../views.js' */
-/** @import { RoomListeners, View, ViewOptions } from '../views.js' */
+/** @import { ConnectionView, Messages, MessagesOptions, Present } from '../views.js' */
+/** @import { RoomActions, RoomListeners, View, ViewOptions } from '../views.js' */
 
 /**
  * A value, or a function that reads it from reactive state.
  * @template Value @typedef {Value|(() => Value)} Given
+ */
+
+/**
+ * `current` is reactive: read it in markup, in `$derived` or in an effect.
+ * @template Value @typedef {{readonly current: Value}} Current
  */
 
 const KEY = Symbol('fanfare');
@@ -37,7 +42,7 @@ const valueNow = (given) =>
 /**
  * @template Value
  * @param {(fanfare: Fanfare, name: any, options?: any) => View<Value>} viewOf
- * @param {Given<string|null>} [name] @param {object} [options] @returns {{readonly current: any}}
+ * @param {Given<string|null>} [name] @param {object} [options] @returns {Current<any>}
  */
 function useView(viewOf, name, options) {
   const fanfare = getFanfare();
@@ -70,7 +75,8 @@ function useView(viewOf, name, options) {
  */
 /**
  * @template Payload @overload
- * @param {Given<string|null>} name @param {Given<JoinOptions & RoomListeners<Payload>>} [options]
+ * @param {Given<string|null>} name
+ * @param {Given<JoinOptions & RoomListeners<NoInfer<Payload>>>} [options]
  * @returns {RoomActions<Payload>}
  */
 /**
@@ -103,13 +109,15 @@ export function useRoom(name, options = {}) {
 /**
  * The newest messages of a room. `null`: of no room.
  * @template {string} Name @overload
- * @param {Given<Name|null>} name @param {MessagesOptions<RoomPayload<Name>> & ViewOptions} [options]
- * @returns {{readonly current: Messages<RoomPayload<Name>>}}
+ * @param {Given<Name|null>} name
+ * @param {MessagesOptions<RoomPayload<Name>> & ViewOptions} [options]
+ * @returns {Current<Messages<RoomPayload<Name>>>}
  */
 /**
  * @template Payload @overload
- * @param {Given<string|null>} name @param {MessagesOptions<Payload> & ViewOptions} [options]
- * @returns {{readonly current: Messages<Payload>}}
+ * @param {Given<string|null>} name
+ * @param {MessagesOptions<NoInfer<Payload>> & ViewOptions} [options]
+ * @returns {Current<Messages<Payload>>}
  */
 /** @param {Given<string|null>} name @param {MessagesOptions<any> & ViewOptions} [options] */
 export function useMessages(name, options) {
@@ -120,12 +128,12 @@ export function useMessages(name, options) {
  * The values of a room with state; undefined until they are complete. `null`: of no room.
  * @template {string} Name @overload
  * @param {Given<Name|null>} name @param {ViewOptions} [options]
- * @returns {{readonly current: ReadonlyMap<string, RoomPayload<Name>>|undefined}}
+ * @returns {Current<ReadonlyMap<string, RoomPayload<Name>>|undefined>}
  */
 /**
  * @template Payload @overload
  * @param {Given<string|null>} name @param {ViewOptions} [options]
- * @returns {{readonly current: ReadonlyMap<string, Payload>|undefined}}
+ * @returns {Current<ReadonlyMap<string, Payload>|undefined>}
  */
 /** @param {Given<string|null>} name @param {ViewOptions} [options] */
 export function useRoomState(name, options) {
@@ -135,13 +143,13 @@ export function useRoomState(name, options) {
 /**
  * The users of a room with presence. `null`: of no room.
  * @param {Given<string|null>} name @param {ViewOptions} [options]
- * @returns {{readonly current: Present}}
+ * @returns {Current<Present>}
  */
 export function usePresence(name, options) {
   return useView(usersOf, name, options);
 }
 
-/** The state of the connection. @returns {{readonly current: ConnectionView}} */
+/** The state of the connection. @returns {Current<ConnectionView>} */
 export function useConnection() {
   return useView(connectionOf);
 }

@@ -7,10 +7,13 @@ import { actionsOf, connectionOf, messagesOf, stateOf, usersOf } from '../views.
 /** @import { Fanfare } from '../fanfare.js' */
 /** @import { JoinOptions } from '../room.js' */
 /** @import { RoomPayload } from '../rooms.js' */
-/** @import { ConnectionView, Messages, MessagesOptions, Present, RoomActions } from '../views.js' */
-/** @import { RoomListeners, View, ViewOptions } from '../views.js' */
+/** @import { ConnectionView, Messages, MessagesOptions, Present } from '../views.js' */
+/** @import { RoomActions, RoomListeners, View, ViewOptions } from '../views.js' */
 
-/** For `app.provide(fanfareKey, fanfare)`, or `provide` in a component. @type {InjectionKey<Fanfare>} */
+/**
+ * For `app.provide(fanfareKey, fanfare)`, or `provide` in a component.
+ * @type {InjectionKey<Fanfare>}
+ */
 export const fanfareKey = Symbol('fanfare');
 
 /** @returns {Fanfare} the client of the application @throws {Error} if none is provided */
@@ -51,7 +54,7 @@ function useView(viewOf, name, options) {
 /**
  * @template Payload @overload
  * @param {MaybeRefOrGetter<string|null>} name
- * @param {MaybeRefOrGetter<JoinOptions & RoomListeners<Payload>>} [options]
+ * @param {MaybeRefOrGetter<JoinOptions & RoomListeners<NoInfer<Payload>>>} [options]
  * @returns {RoomActions<Payload>}
  */
 /**
@@ -78,7 +81,7 @@ export function useRoom(name, options = {}) {
 /**
  * @template Payload @overload
  * @param {MaybeRefOrGetter<string|null>} name
- * @param {MaybeRefOrGetter<MessagesOptions<Payload> & ViewOptions>} [options]
+ * @param {MaybeRefOrGetter<MessagesOptions<NoInfer<Payload>> & ViewOptions>} [options]
  * @returns {ComputedRef<Messages<Payload>>}
  */
 /**
