@@ -31,8 +31,8 @@
  */
 
 /**
- * The payload of a room. `any` if no rooms are declared, `unknown` if none of them matches. The name
- * is asked for first: otherwise tsc would write `any` into the declarations of fanfare-client.
+ * The payload of a room. `any` if no rooms are declared, `unknown` if none of them matches. It asks
+ * for the name first: otherwise tsc would write `any` into the declarations of fanfare-client.
  * @template Rooms payloads by the name or pattern of their rooms
  * @template {string} Name
  * @typedef {Name extends keyof Rooms

@@ -1,7 +1,7 @@
 // rooms.js: the types of payloads by room: `createServer<{ 'chat.*': ChatMessage }>()`.
 //
-// If several patterns match a room, the narrowest one counts, as in the client (room-types.js). A name
-// that no pattern matches is an error of the compiler.
+// If several patterns match a room, the narrowest one counts, as in the client (room-types.js). A
+// name that no pattern matches is an error of the compiler.
 
 /** @import { PayloadOf, TemplateOf } from '../protocol/room-types.js' */
 
