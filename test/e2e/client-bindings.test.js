@@ -2,7 +2,7 @@
 // server. The three applications below show the same page, so they pass the same tests.
 
 import assert from 'node:assert/strict';
-import { symlinkSync, writeFileSync } from 'node:fs';
+import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -10,6 +10,7 @@ import { NO_LIMITS, startServer, until } from '../harness/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { bundleApp, loadApp } from '../helpers/client-bindings.js';
+import { filesOf } from '../helpers/doc-code.js';
 import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
@@ -545,3 +546,66 @@ for (const [name, files] of Object.entries(ON_A_SERVER)) {
     await assert.rejects(without, /There is no /);
   });
 }
+
+const SVELTE_APP = `
+  import { mount } from 'svelte';
+  import Page from './Page.svelte';
+  mount(Page, { target: document.getElementById('root') });`;
+
+for (const path of ['docs/react.md', 'docs/vue.md', 'docs/svelte.md']) {
+  test(`${path}: its blocks are an application`, {
+    timeout: 90_000,
+    skip: withoutChromium,
+  }, async (t) => {
+    const { server, browser, api } = await setUp();
+    const files = filesOf(path);
+    // SvelteKit mounts the page; the others have a program of their own.
+    const script = await bundleApp(
+      path === 'docs/svelte.md' ? { ...files, 'app.js': SVELTE_APP } : files,
+    );
+    await api('/rooms/chat.42/history', { method: 'DELETE' });
+    for (const text of ['one', 'two', 'three'])
+      await api('/publish', { body: { room: 'chat.42', payload: { text } } });
+    const price = (/** @type {string} */ key, /** @type {number} */ payload) =>
+      api('/publish', { body: { room: 'price.eur', key, payload } });
+    await price('CHF', 0.93);
+    await price('USD', 1.08);
+    const { page, errors } = await loadApp(t, browser, server.port, script);
+    const texts = () =>
+      page.$$eval('p, h2, li, td', (found) => found.map(({ textContent }) => textContent?.trim()));
+    const show = async (/** @type {string[]} */ ...wanted) =>
+      until(async () => wanted.join() === [...((await texts()) ?? [])].sort().join()).catch(
+        async () => assert.deepEqual((await texts()).sort(), wanted),
+      );
+    const around = ['chat.42, 1 here', 'connected'];
+    await show('0.93', '1.08', ...around, 'three', 'two');
+    await page.click('button');
+    await show('0.93', '1.08', ...around, 'one', 'three', 'two');
+    assert.equal(await page.$('button'), null);
+    await page.fill('input', 'zero');
+    await page.press('input', 'Enter');
+    await price('CHF', 0.94);
+    await show('0.94', '1.08', ...around, 'one', 'three', 'two', 'zero');
+    await until(async () => /^[^:]+: zero$/.test((await page.textContent('output')) ?? ''));
+    assert.deepEqual(errors, []);
+  });
+}
+
+test('docs/react.md: the provider for Next.js renders on a server, and marks client components', async (t) => {
+  const { 'providers.tsx': providers } = filesOf('docs/react.md');
+  assert.match(providers, /^\/\/ .*\n'use client';\n/);
+  const own = readFileSync(`${root}src/client/react/index.js`, 'utf8');
+  assert.match(own, /^(\/\/.*\n|\n)*'use client';\n/);
+  const app = `
+    import { renderToString } from 'react-dom/server';
+    import { useMessages } from 'fanfare-client/react';
+    import { Providers } from './providers';
+    const Count = () => <b>{useMessages('chat.42').messages.length}</b>;
+    export const html = renderToString(<Providers><Count /></Providers>);`;
+  const folder = temporaryFolder(t);
+  symlinkSync(`${root}node_modules`, join(folder, 'node_modules'));
+  const path = join(folder, 'page.mjs');
+  const files = { 'providers.tsx': providers, 'app.jsx': app };
+  writeFileSync(path, await bundleApp(files, { server: true }));
+  assert.equal((await import(pathToFileURL(path).href)).html, '<b>0</b>');
+});

@@ -2,10 +2,11 @@
 
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { compile, compileModule } from 'svelte/compiler';
+import { compileScript, parse } from 'vue/compiler-sfc';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -41,8 +42,20 @@ const svelte = (generate) => ({
   },
 });
 
+/** Components of Vue. @type {import('esbuild').Plugin} */
+const vue = {
+  name: 'vue',
+  setup(build) {
+    build.onLoad({ filter: /\.vue$/ }, ({ path }) => {
+      const { descriptor } = parse(readFileSync(path, 'utf8'), { filename: path });
+      const { content } = compileScript(descriptor, { id: basename(path), inlineTemplate: true });
+      return { contents: content, loader: 'ts' };
+    });
+  },
+};
+
 /**
- * @param {Record<string, string>} files by name; `app.js`, `app.jsx` or `app.tsx` is the program
+ * @param {Record<string, string>} files by name; `app.js`, `app.tsx` … is the program
  * @param {{server?: boolean}} [options] server: a module for Node instead, with what `app` exports
  * @returns {Promise<string>} one script
  */
@@ -59,7 +72,7 @@ export async function bundleApp(files, { server = false } = {}) {
       jsx: 'automatic',
       logLevel: 'error',
       define: { 'process.env.NODE_ENV': '"development"', ...VUE_FLAGS },
-      plugins: [fanfareClient, svelte(server ? 'server' : 'client')],
+      plugins: [fanfareClient, svelte(server ? 'server' : 'client'), vue],
       ...(server
         ? { format: 'esm', platform: 'node', packages: 'external' }
         : { conditions: ['browser', 'development'] }),

@@ -75,6 +75,19 @@ export function codeWith(path, text) {
 }
 
 /**
+ * The blocks of a page that name their file in the first line: `// app.tsx` or `<!-- Page.vue -->`.
+ * @param {string} path @returns {Record<string, string>} by name
+ */
+export function filesOf(path) {
+  return Object.fromEntries(
+    blocksOf(path).flatMap(({ code }) => {
+      const [, name] = /^(?:\/\/|<!--) ([\w.]+)(?: -->)?\n/.exec(code) ?? [];
+      return name ? [[name, code]] : [];
+    }),
+  );
+}
+
+/**
  * The same as JavaScript: a block of TypeScript loses its types.
  * @param {string} path @param {string} text
  */

@@ -1,5 +1,5 @@
-// client-recipes.test.js: the code of docs/client.md compiles in a project that `npm create vite`
-// makes for TypeScript, against the types of the client.
+// client-recipes.test.js: the code of docs/client.md and docs/react.md compiles in a project that
+// `npm create vite` makes for TypeScript, against the types of the client.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -7,10 +7,11 @@ import { symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { blocksOf } from '../helpers/doc-code.js';
+import { blocksOf, filesOf } from '../helpers/doc-code.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
+const client = join(root, 'src/client/');
 
 /** tsconfig.app.json of create-vite 8, templates vanilla-ts, react-ts and vue-ts. */
 const VITE = Object.freeze({
@@ -32,13 +33,8 @@ const VITE = Object.freeze({
   noUncheckedSideEffectImports: true,
 });
 
-/** What the code takes for granted. The hooks of React have the signatures of @types/react. */
+/** What the code of docs/client.md takes for granted. */
 const AROUND = `
-declare module 'react' {
-  type Next<S> = S | ((previous: S) => S);
-  export function useState<S>(initial: S | (() => S)): [S, (next: Next<S>) => void];
-  export function useEffect(effect: () => void | (() => void), deps?: readonly unknown[]): void;
-}
 declare const fanfare: import('fanfare/client').Fanfare;
 declare const process: { env: Record<string, string | undefined> };
 declare const userId: string;
@@ -79,30 +75,54 @@ test('each block of docs/client.md compiles with the settings of Vite', {
   const own =
     "import { Fanfare } from 'fanfare/client';\nexport const fanfare = new Fanfare('/ws');\n";
   writeFileSync(join(folder, 'fanfare.ts'), own);
-  /** @type {string[]} */
-  const recipes = [];
-  /** @type {string[]} */
-  const snippets = [];
+  /** @type {Record<'recipes'|'snippets'|'declarations', string[]>} */
+  const names = { recipes: [], snippets: [], declarations: [] };
   for (const { language, code, line } of blocksOf('docs/client.md')) {
     if (!/^[jt]sx?$/.test(language)) continue;
     const name = `line-${line}.ts`;
     // A snippet is part of a larger program, which uses what it declares.
-    (/^export /m.test(code) ? recipes : snippets).push(name);
+    const kind = /^export /m.test(code) ? 'recipes' : 'snippets';
+    names[code.startsWith('declare ') ? 'declarations' : kind].push(name);
     writeFileSync(join(folder, name), `${code}export {};\n`);
   }
-  assert.equal(recipes.length, 6);
-  const from = (/** @type {string} */ path) => [join(root, 'src/client', path)];
+  assert.deepEqual([names.recipes.length, names.declarations.length], [2, 1]);
   const options = {
     ...VITE,
     types: [],
     allowJs: true,
     paths: {
-      'fanfare/client': from('index.js'),
-      'fanfare/client/shared': from('shared/index.js'),
-      'fanfare/client/sse': from('sse/index.js'),
+      'fanfare/client': [`${client}index.js`],
+      'fanfare/client/shared': [`${client}shared/index.js`],
+      'fanfare/client/sse': [`${client}sse/index.js`],
+      'fanfare-client': [`${client}index.js`],
     },
   };
-  assert.equal(compile(folder, options, recipes), '');
+  assert.equal(compile(folder, options, names.recipes), '');
   const part = { ...options, noUnusedLocals: false, noUnusedParameters: false };
-  assert.equal(compile(folder, part, snippets), '');
+  assert.equal(compile(folder, part, names.snippets), '');
+  const use = `
+    import { Fanfare } from 'fanfare-client';
+    const text = new Fanfare('/ws').join('chat.42');
+    text.on('message', (payload) => payload.text.length);
+    // @ts-expect-error: news are texts
+    text.publish(1);`;
+  writeFileSync(join(folder, 'use.ts'), use);
+  assert.equal(compile(folder, part, [...names.declarations, 'use.ts']), '');
+});
+
+test('the application of docs/react.md compiles with the settings of Vite', {
+  timeout: 120_000,
+}, (t) => {
+  const folder = temporaryFolder(t);
+  symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'));
+  const files = filesOf('docs/react.md');
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+  writeFileSync(join(folder, 'around.d.ts'), '');
+  const paths = {
+    'fanfare-client': [`${client}index.js`],
+    'fanfare-client/react': [`${client}react/index.js`],
+  };
+  const options = { ...VITE, types: [], allowJs: true, paths };
+  assert.equal(Object.keys(files).length, 5);
+  assert.equal(compile(folder, options, Object.keys(files)), '');
 });
