@@ -116,10 +116,10 @@ withRedis(
     const presence = /** @type {RedisPresence} */ (a.presence);
     // Like a frozen worker, a sends no heartbeat until it has been cleared. One that comes earlier
     // would put the users back in time, without events.
-    presence.session.stop();
+    presence.session.beat.stop();
     /** @type {RedisPresence} */ (b.presence).died(presence.session.name);
     await until(() => b.events.length === 3, 5000, 'leave');
-    presence.session.start();
+    presence.session.beat.start();
     await until(() => b.events.length === 4, 5000, 'join');
     assert.deepEqual(b.events.slice(2), ['room -ann', 'room +ann']);
     await until(() => b.counters.presenceReaped === 1); // counted behind the announcements
@@ -229,7 +229,7 @@ withRedis(
       ({ presence }) => /** @type {RedisPresence} */ (presence).session,
     );
     // Both stand still, as those of one machine do.
-    for (const session of [standing, other]) session.stop();
+    for (const session of [standing, other]) session.beat.stop();
     const age = async (/** @type {string} */ name) => {
       const last = Number(await redis.cli('ZSCORE', 'contract:presence:{*}:workers', name));
       const [seconds, micros] = (await redis.cli('TIME')).split('\n').map(Number);

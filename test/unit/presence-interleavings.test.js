@@ -119,7 +119,7 @@ class Worker {
     this.users.clear();
     this.redis.cut();
     this.presence.setUp(false);
-    this.presence.session.stop();
+    this.presence.session.beat.stop();
   }
 }
 
@@ -299,7 +299,7 @@ test('the list in Redis, and each list with the events since, become right after
       await s.waitIdle();
       await scene.calm();
       scene.check();
-      for (const { presence } of scene.workers) presence.session.stop();
+      for (const { presence } of scene.workers) presence.session.beat.stop();
     },
     RUNS,
   );

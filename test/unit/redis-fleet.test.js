@@ -51,7 +51,7 @@ function fleet(t) {
         ms += step;
         clock.nowMs += step;
         t.mock.timers.tick(step);
-        for (const worker of workers.values()) worker.tick(clock.nowMs);
+        for (const worker of workers.values()) worker.membership.tick(clock.nowMs);
       }
     },
     /** Messages about connections or rules since the last call. @param {string} channel */
@@ -359,7 +359,7 @@ test('a worker that starts waits for the rules of others', async (t) => {
   join('a', { history: 'h.*=50/60s' });
   const { worker, rules } = join('b');
   let isSettled = false;
-  const settled = worker.settled().then(() => {
+  const settled = worker.membership.awaitAnswers().then(() => {
     isSettled = true;
   });
   await Promise.resolve();

@@ -192,7 +192,8 @@ export class RedisBroker {
     this.cluster?.tick();
     await settled;
     clearTimeout(timer);
-    await this.fleet.settled();
+    // The rules of others are among their answers.
+    await this.fleet.membership.awaitAnswers();
   }
 
   close() {
@@ -296,7 +297,7 @@ export class RedisBroker {
   #tick(nowMs) {
     for (const node of this.#nodes()) node.tick(nowMs);
     this.cluster?.tick();
-    this.fleet.tick(nowMs);
+    this.fleet.membership.tick(nowMs);
   }
 
   /** @param {string} room @returns null: no node serves its slot */

@@ -103,16 +103,6 @@ export class RedisFleet {
     this.old.pause();
   }
 
-  /** Resolves when a starting worker has the rules of others. */
-  settled() {
-    return this.membership.awaitAnswers();
-  }
-
-  /** @param {number} nowMs on the clock */
-  tick(nowMs) {
-    this.membership.tick(nowMs);
-  }
-
   /** @param {number} connections of this worker */
   reportConnections(connections) {
     if (this.connections.setOwn(connections)) this.membership.changed();

@@ -90,14 +90,6 @@ export class PresenceSession {
     this.scripts = /** @type {Scripts} */ (/** @type {unknown} */ (redis));
   }
 
-  start() {
-    this.beat.start();
-  }
-
-  stop() {
-    this.beat.stop();
-  }
-
   /** Redis may no longer have all confirmed writes, so a new session is needed. */
   doubt() {
     this.doubts++;
@@ -195,11 +187,6 @@ export class PresenceSession {
   async register(rooms) {
     this.isUsed = true;
     await this.rooms.add(this.name, rooms);
-  }
-
-  /** @param {string[]} rooms in which this session has no users left */
-  async unregister(rooms) {
-    await this.rooms.remove(this.name, rooms);
   }
 
   /**

@@ -123,7 +123,7 @@ export class RedisPresence {
   }
 
   async start() {
-    this.session.start();
+    this.session.beat.start();
   }
 
   /** Called whenever Redis becomes available or unavailable. @param {boolean} isUp */
@@ -140,7 +140,7 @@ export class RedisPresence {
     if (this.isClosed) return;
     this.isClosed = true;
     this.visits?.close();
-    this.session.stop();
+    this.session.beat.stop();
     for (const timer of this.timers) clearTimeout(timer);
     this.#refuseReads(new BrokerError('UNAVAILABLE', 'presence is closed'));
     if (this.session.name === '') return;
@@ -412,7 +412,7 @@ export class RedisPresence {
       this.changed.delete(room);
     }
     const names = empty.filter(({ isRegistered }) => isRegistered).map(({ name }) => name);
-    await this.session.unregister(names);
+    await this.session.rooms.remove(this.session.name, names);
   }
 
   /** @param {[room: string, read: Read][]} reads */
