@@ -145,6 +145,7 @@ test('the command line is parsed, and its faults are reported', () => {
     clients: 'here',
     idleTimeoutMs: 120_000,
     webhooks: false,
+    hooks: false,
     json: true,
     help: false,
   });
