@@ -157,9 +157,10 @@ class HookBackend {
       });
       response.on('end', () => resolve(String(Buffer.concat(parts))));
       response.on('error', () => {}); // 'close' follows
-      response.on('close', () =>
-        reject(new HookError('unreachable', `${this.origin} did not finish its answer`)),
-      );
+      response.on('close', () => {
+        if (!response.complete)
+          reject(new HookError('unreachable', `${this.origin} did not finish its answer`));
+      });
     });
   }
 
