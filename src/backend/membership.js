@@ -193,7 +193,7 @@ export class WorkerMembership {
   join() {
     this.isLive = true;
     this.#joinedMs = performance.now();
-    this.#tell('join', this.#joinedMs, { tag: this.wire.tag() });
+    this.#send('join', { ...this.reports.toTell(this.#joinedMs), tag: this.wire.tag() });
   }
 
   /** Resolves when the others have answered, if this worker has just joined. */
@@ -218,7 +218,7 @@ export class WorkerMembership {
   changed() {
     if (!this.isLive || this.#telling !== null) return;
     const wait = this.#toldMs + this.intervalMs - performance.now();
-    const tell = () => this.#tell('beat', null);
+    const tell = () => this.#send('beat', this.reports.toTell(null));
     if (wait <= 0) tell();
     else this.#telling = setTimeout(tell, wait).unref();
   }
@@ -228,7 +228,8 @@ export class WorkerMembership {
     this.others.endLateLeases(nowMs);
     const dueMs = Math.min(this.#promisedMs, this.#heartbeatMs);
     const now = performance.now();
-    if (this.isLive && now - this.#toldMs >= dueMs) this.#tell('beat', now - dueMs);
+    if (this.isLive && now - this.#toldMs >= dueMs)
+      this.#send('beat', this.reports.toTell(now - dueMs));
   }
 
   /** @param {Buffer} message */
@@ -280,11 +281,6 @@ export class WorkerMembership {
     if (this.#answering !== null) clearTimeout(this.#answering);
     this.#answering = null;
     this.#askers.clear();
-  }
-
-  /** @param {string} kind @param {number|null} sinceMs @param {Fields} [more] */
-  #tell(kind, sinceMs, more) {
-    if (this.isLive) this.#send(kind, { ...this.reports.toTell(sinceMs), ...more });
   }
 
   /** @param {string} kind @param {Fields} fields */
