@@ -353,7 +353,7 @@ export const IMPORTS = Object.freeze({
   },
   'doors/centrifugo': {
     may: [
-      'auth/claims.js',
+      'auth/expiry-wheel.js',
       'auth/rights.js',
       'auth/strict-json.js',
       'auth/token-error.js',

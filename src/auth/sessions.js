@@ -1,11 +1,12 @@
-// sessions.js: a worker's authenticated connections, by user and by the minute in which their token
-// expires. They are closed in the second of the expiry, but there are only sets for minutes: most
-// sets for a second would have one connection. Each sweep looks at one set.
+// sessions.js: a worker's authenticated connections, by user and by the time at which their token
+// expires.
 
 import { CLOSES } from '../protocol/codes.js';
+import { ExpiryWheel } from './expiry-wheel.js';
 import { AppSession, Session } from './session.js';
 
-const MINUTE_S = 60;
+/** Most sets for a second would have one connection. */
+const PERIOD_S = 60;
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Identity } from './claims.js' */
@@ -24,9 +25,8 @@ export class Sessions {
    * @type {Map<string, Connection|Set<Connection>>}
    */
   #users = new Map();
-  /** Connections by the minute since 1970 in which they are closed. @type {Map<number, Set<Connection>>} */
-  #expiring = new Map();
-  #sweptS;
+  /** @type {ExpiryWheel<Connection>} */
+  #expiring;
 
   /**
    * @param {object} parts
@@ -41,8 +41,8 @@ export class Sessions {
     this.reporter = reporter;
     this.counters = counters;
     this.closeAll = closeAll;
-    this.now = now;
-    this.#sweptS = Math.floor(now() / 1000);
+    const endOf = (/** @type {Connection} */ { session }) => session.endS;
+    this.#expiring = new ExpiryWheel({ endOf, periodS: PERIOD_S, now });
   }
 
   get users() {
@@ -71,7 +71,7 @@ export class Sessions {
   /** @param {Connection} connection with a session @param {Identity} identity */
   renewSession(connection, identity) {
     const session = /** @type {Session} */ (connection.session);
-    deleteFrom(this.#expiring, minuteOf(session.endS), connection);
+    this.#expiring.removeItem(connection);
     this.#beginSession(connection, identity, session.lease);
   }
 
@@ -86,25 +86,16 @@ export class Sessions {
   end(connection) {
     const { session } = connection;
     if (session.isAnonymous) return;
+    this.#expiring.removeItem(connection);
     connection.endSession();
     this.#deleteFromUser(session.user, connection);
-    deleteFrom(this.#expiring, minuteOf(session.endS), connection);
     session.lease?.release();
     this.counters.sessions--;
   }
 
   /** Closes the connections whose tokens have expired. Call it every second. */
   sweep() {
-    const nowS = Math.floor(this.now() / 1000);
-    const sweptS = this.#sweptS;
-    this.#sweptS = nowS;
-    const expired = [];
-    for (const minute of this.#minutes(minuteOf(sweptS + 1), minuteOf(nowS))) {
-      for (const connection of this.#expiring.get(minute) ?? NO_CONNECTIONS) {
-        const endS = connection.session.endS;
-        if (endS > sweptS && endS <= nowS && connection.isOpen) expired.push(connection);
-      }
-    }
+    const expired = this.#expiring.takeDue().filter(({ isOpen }) => isOpen);
     this.counters.closes.expired += expired.length;
     this.closeAll(expired, CLOSES.TOKEN_EXPIRED);
   }
@@ -121,16 +112,6 @@ export class Sessions {
     );
     this.counters.closes.revoked += revoked.length;
     this.closeAll(revoked, CLOSES.KICKED);
-  }
-
-  /**
-   * Minutes that may have connections. If the clock jumped, there are fewer sets than minutes.
-   * @param {number} from @param {number} to
-   */
-  #minutes(from, to) {
-    return to - from > this.#expiring.size
-      ? [...this.#expiring.keys()].filter((minute) => minute >= from && minute <= to)
-      : Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => from + i);
   }
 
   /** @param {string} user @param {Connection} connection */
@@ -157,31 +138,13 @@ export class Sessions {
   /** @param {Connection} connection @param {Identity} identity @param {Lease|null} lease */
   #beginSession(connection, identity, lease) {
     // A token is accepted for some seconds after its expiry, which may have been swept already.
-    const endS = Math.max(Math.ceil(identity.expiresAtMs / 1000), this.#sweptS + 1);
+    const endS = this.#expiring.secondAfter(identity.expiresAtMs / 1000);
     const granted = connection.session.granted;
     const OwnSession = identity.app ? AppSession : Session;
     connection.beginSession(new OwnSession(identity, lease, endS, granted));
-    addTo(this.#expiring, minuteOf(endS), connection);
+    this.#expiring.addItem(connection);
   }
-}
-
-/** @param {number} second since 1970 */
-function minuteOf(second) {
-  return Math.floor(second / MINUTE_S);
 }
 
 /** @type {ReadonlySet<Connection>} */
 const NO_CONNECTIONS = new Set();
-
-/** @param {Map<number, Set<Connection>>} map @param {number} key @param {Connection} connection */
-function addTo(map, key, connection) {
-  const set = map.get(key);
-  if (set === undefined) map.set(key, new Set([connection]));
-  else set.add(connection);
-}
-
-/** @param {Map<number, Set<Connection>>} map @param {number} key @param {Connection} connection */
-function deleteFrom(map, key, connection) {
-  const set = map.get(key);
-  if (set?.delete(connection) && set.size === 0) map.delete(key);
-}

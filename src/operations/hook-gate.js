@@ -29,6 +29,13 @@ import { refusal } from '../protocol/refusal.js';
  *   askJoins asks onJoin about each room before the connection enters; never rejects
  */
 
+/** @type {HookCalls & EarlyHookCalls} */
+export const NO_HOOKS = Object.freeze({
+  has: () => false,
+  callFor: () => ALLOWED,
+  askJoins: async () => [],
+});
+
 export class HookGate {
   /**
    * @param {object} parts
@@ -84,6 +91,8 @@ export class HookGate {
   }
 }
 
+/** @type {Verdict} */
+const ALLOWED = Object.freeze({ refusal: null, answer: Object.freeze({ payload: null }) });
 /** @type {Verdict} */
 const TOO_MANY = Object.freeze({
   refusal: refusal('UNAVAILABLE', undefined, 0),

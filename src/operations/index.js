@@ -1,7 +1,7 @@
 // index.js: creates what clients may do, for all doors of a worker.
 
 import { EarlyJoins } from './early-joins.js';
-import { HookGate } from './hook-gate.js';
+import { HookGate, NO_HOOKS } from './hook-gate.js';
 import { Identities } from './identities.js';
 import { JoinReads } from './join-reads.js';
 import { Joins } from './joins.js';
@@ -40,25 +40,26 @@ import { WatchLists } from './watch-lists.js';
  * @property {Identities} identities @property {import('./publisher.js').Publisher} publisher
  * @property {OperationParts['admitMessage']} admitMessage
  * @property {Joins} joins @property {EarlyJoins} earlyJoins @property {Lane} lane @property {Replies} replies
- * @property {HookGate|null} hookGate null if there are no hooks
+ * @property {HookGate} hookGate
  * @property {Reads} reads @property {WatchLists} watchLists
  * @property {(nowMs: number) => void} sweep call it once a second
  */
 
 /** @param {OperationParts} parts @returns {Operations} */
 export function createOperations(parts) {
-  const { config, hub, publisher, hooks = null, charge, counters } = parts;
+  const { config, hub, publisher, charge, counters } = parts;
+  const hooks = parts.hooks ?? NO_HOOKS;
   const { log, overRateText, presenceLine, admitMessage } = parts;
   const replies = new Replies({ counters, log, overRateText });
   const lane = new Lane({ maxSteps: config.hookCallsPerConnection, replies, counters });
-  const hookGate = hooks && new HookGate({ hooks, hub, lane, counters });
-  if (hookGate !== null) publisher.askBy(hookGate);
+  const hookGate = new HookGate({ hooks, hub, lane, counters });
+  publisher.askBy(hookGate);
   const rosters = new RosterJoins(parts);
   const joins = new Joins({
     ...{ config, hub, replies, lane, rosters, counters },
     gate: hookGate,
     // A guest must not appear under a user's name.
-    isNameFree: config.tokens === null && !hooks?.has('onConnect'),
+    isNameFree: config.tokens === null && !hooks.has('onConnect'),
     reads: new JoinReads(parts),
   });
   const reads = new Reads({ replies, joins, charge, counters, presenceLine });

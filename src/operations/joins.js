@@ -65,7 +65,7 @@ export class Joins {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./lane.js').Lane} parts.lane
-   * @param {Pick<import('./hook-gate.js').HookGate, 'askToJoin'|'askEarly'>|null} parts.gate
+   * @param {Pick<import('./hook-gate.js').HookGate, 'askToJoin'|'askEarly'>} parts.gate
    * @param {boolean} parts.isNameFree may a connection without a user choose its name in presence?
    * @param {import('./join-reads.js').JoinReads} parts.reads
    * @param {Pick<import('./roster-joins.js').RosterJoins, 'joinWithList'>} parts.rosters
@@ -106,7 +106,7 @@ export class Joins {
     const fault = this.#stateFault(connection, name) ?? this.#nameFault(connection, join.who);
     if (fault !== null) return join.onRefused(fault);
     if (join.isAsked) return this.#enterRoom(connection, name, join);
-    this.ask(connection, name, (refused) => {
+    this.gate.askToJoin(connection, name, (refused) => {
       if (refused === null) this.#enterRoom(connection, name, join);
       else join.onRefused(refusal(refused.code, refused.message, 0));
     });
@@ -253,15 +253,6 @@ export class Joins {
   }
 
   /**
-   * Asks the hook onJoin, if there is one. Reads of a room need the permission to join, too.
-   * @type {import('./hook-gate.js').HookGate['askToJoin']}
-   */
-  ask(connection, name, act) {
-    if (this.gate === null) act(null);
-    else this.gate.askToJoin(connection, name, act);
-  }
-
-  /**
    * Asks the hook about rooms before the connection is in the hub.
    * @param {Connection} connection
    * @param {import('../auth/credentials.js').Credentials|null} credentials
@@ -269,19 +260,20 @@ export class Joins {
    * @returns {Promise<(Refusal|null)[]>|null} by room; it never rejects. Null: there is no hook
    */
   askEarly(connection, credentials, names) {
-    const asked = this.gate === null ? null : this.gate.askEarly(connection, credentials, names);
+    const asked = this.gate.askEarly(connection, credentials, names);
     // So that a drain waits for the answer.
     this.#awaitAnswer(connection, asked);
     return asked;
   }
 
   /**
-   * As `ask`, and answers a command that is refused.
+   * Asks the hook onJoin, if there is one, and answers a command that is refused. Reads of a room
+   * need the permission to join, too.
    * @param {Connection} connection @param {string} name @param {import('./replies.js').Id} id
    * @param {() => void} act
    */
   askFor(connection, name, id, act) {
-    this.ask(connection, name, (refused) => {
+    this.gate.askToJoin(connection, name, (refused) => {
       if (refused === null) act();
       else this.replies.error(connection, refused.code, id, refused.message);
     });

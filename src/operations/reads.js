@@ -91,7 +91,7 @@ export class Reads {
       },
       (error) =>
         end(() => {
-          if (!refuse?.(error)) this.replies.brokerError(connection, error, id);
+          if (!refuse?.(error)) this.replies.refuse(connection, this.replies.refusalOf(error), id);
         }),
     );
   }

@@ -113,11 +113,6 @@ export class Replies {
     return null;
   }
 
-  /** @param {Connection} connection @param {unknown} error of the broker @param {Id} id */
-  brokerError(connection, error, id) {
-    this.refuse(connection, this.refusalOf(error), id);
-  }
-
   /** @param {unknown} error of the broker */
   refusalOf(error) {
     return refusalOfBroker(error, this.log);

@@ -56,15 +56,7 @@ const MAX_READS_PER_SWEEP = 100;
  *   presenceLine: import('../worker/turn.js').Line<() => void>}} RosterParts
  */
 
-/** Why a join gets no list, as an error of the broker. */
-class RosterError extends Error {
-  /** @param {'ROOM_FULL'|'UNAVAILABLE'} code */
-  constructor(code) {
-    super(code);
-    this.name = 'RosterError';
-    this.code = code;
-  }
-}
+/** Why a join gets no list. @typedef {'ROOM_FULL'|'UNAVAILABLE'} Reason */
 
 export class RosterJoins {
   /** Lists by room. @type {Map<string, RoomList>} */
@@ -314,18 +306,18 @@ class RoomList extends Clientless {
     });
   }
 
-  /** @param {Pending} pending @param {RosterError['code']} code */
+  /** @param {Pending} pending @param {Reason} code */
   #refuse(pending, code) {
     const { connection, request } = pending;
     const { hub } = this.parts;
     this.#settle(pending);
     const room = hub.rooms.get(this.name);
     if (room?.has(connection)) hub.leave(connection, room);
-    if (connection.isOpen) request.onRefused(new RosterError(code));
+    if (connection.isOpen) request.onRefused(Object.assign(new Error(code), { code }));
     this.#closeIfUnused();
   }
 
-  /** @param {RosterError['code']} code */
+  /** @param {Reason} code */
   #refuseAll(code) {
     for (const pending of [...this.#pending.values()]) this.#refuse(pending, code);
   }

@@ -54,7 +54,7 @@ export class PlainHttp {
     handshake.serve();
     const isFirst = http.isFirstRequest();
     let apiRefusal = null;
-    const api = route.name === 'api' ? this.#apiOf(route) : null;
+    const api = route.name === 'api' ? this.#apiOf(route, request) : null;
     if (api !== null) {
       apiRefusal = requestFault(request);
       if (apiRefusal === null) {
@@ -89,9 +89,10 @@ export class PlainHttp {
     else if (http.calls === 0) this.answers.linger(socket); // no earlier answer is under way
   }
 
-  /** @param {Route} route @returns {Api|null} */
-  #apiOf({ door }) {
-    return door === null ? this.api : door.api;
+  /** @param {Route} route @param {IncomingMessage} request @returns {Api|null} */
+  #apiOf({ door }, request) {
+    if (door === null) return this.api;
+    return door.apiFor === undefined ? door.api : door.apiFor(request);
   }
 
   /** @param {IncomingMessage} request @param {Route} route @param {Streams|null} streams */

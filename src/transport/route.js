@@ -25,6 +25,7 @@ import { partsOf } from '../protocol/url-parts.js';
  *   all with the rules of `door`
  * @property {Streams|null} [streams] null: it has none
  * @property {Api|null} api null: it has none
+ * @property {(request: IncomingMessage) => Api|null} [apiFor] if it has several
  */
 
 /**

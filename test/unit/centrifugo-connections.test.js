@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { ExpiryWheel } from '../../src/auth/expiry-wheel.js';
 import { clientOf } from '../../src/doors/centrifugo/codec/client-id.js';
 import { DISCONNECTS } from '../../src/doors/centrifugo/codec/codes.js';
 import { registerFormats } from '../../src/doors/centrifugo/codec/frames.js';
@@ -12,7 +13,6 @@ import { readMember } from '../../src/doors/centrifugo/codec/members.js';
 import { protobufCodec } from '../../src/doors/centrifugo/codec/protobuf.js';
 import { ConnectCommand } from '../../src/doors/centrifugo/connect.js';
 import { CentrifugoConnections } from '../../src/doors/centrifugo/connections.js';
-import { Expiries } from '../../src/doors/centrifugo/expiry.js';
 import { PublishCommand } from '../../src/doors/centrifugo/publish.js';
 import { expiryOf, positionOf } from '../../src/doors/centrifugo/results.js';
 import { ClientRights } from '../../src/doors/centrifugo/rights.js';
@@ -31,6 +31,9 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { QUIET } from '../helpers/hub.js';
 import { build, publication, settle } from '../helpers/recovery.js';
+
+/** @returns {ExpiryWheel<import('../../src/doors/centrifugo/client.js').Expiry>} */
+const newWheel = () => new ExpiryWheel({ endOf: ({ second }) => second, periodS: 1 });
 
 registerFormats();
 
@@ -93,7 +96,7 @@ function buildConnections(env, options) {
     services,
     connections,
     new ClientRights(config),
-    new Expiries(),
+    newWheel(),
   );
   const publish = new PublishCommand(services, connections, new ClientRights(config));
   const server = new ServerSubscriptions(services, connections, subscriptions);
@@ -201,23 +204,26 @@ test('no ping is sent before the connect, and one pong answers one ping', () => 
 
 test('subscriptions are looked at once their second has come, also after a jump of the clock', (t) => {
   t.mock.timers.enable({ apis: ['Date'], now: 1_800_000_000_000 });
-  const expiries = new Expiries();
+  const expiries = newWheel();
   const connection = /** @type {any} */ ({});
   const looked = () => {
-    /** @type {string[]} */
-    const channels = [];
-    expiries.sweep((_, channel) => void channels.push(channel));
-    return channels;
+    const due = expiries.takeDue();
+    for (const item of due) expiries.removeItem(item);
+    return due.map(({ channel }) => channel);
   };
-  const removed = expiries.add(1_800_000_010, connection, 'removed');
-  expiries.add(1_800_000_010, connection, 'ten');
-  expiries.remove(removed);
-  expiries.remove(removed);
-  expiries.remove(null);
-  assert.equal(expiries.size, 1);
-  expiries.add(1_800_000_010.5, connection, 'eleven');
-  expiries.add(1_799_000_000, connection, 'past');
-  expiries.add(1_800_100_000, connection, 'later');
+  const add = (/** @type {number} */ atS, /** @type {string} */ channel) => {
+    const item = { connection, channel, second: expiries.secondAfter(atS) };
+    expiries.addItem(item);
+    return item;
+  };
+  const removed = add(1_800_000_010, 'removed');
+  add(1_800_000_010, 'ten');
+  expiries.removeItem(removed);
+  expiries.removeItem(removed);
+  assert.equal(expiries.itemCount, 1);
+  add(1_800_000_010.5, 'eleven');
+  add(1_799_000_000, 'past');
+  add(1_800_100_000, 'later');
   assert.deepEqual(looked(), []);
   t.mock.timers.setTime(1_800_000_001_000);
   assert.deepEqual(looked(), ['past']);
@@ -226,7 +232,7 @@ test('subscriptions are looked at once their second has come, also after a jump 
   t.mock.timers.setTime(1_900_000_000_000);
   assert.deepEqual(looked(), ['eleven', 'later']);
   assert.deepEqual(looked(), []);
-  assert.equal(expiries.size, 0);
+  assert.equal(expiries.itemCount, 0);
 });
 
 test('old publications in a reply count as messages, recent ones are free', () => {
@@ -279,12 +285,12 @@ test('a subscription is expected to end once, however often it is prolonged', ()
     subscriptions.prolong(connection, client, 'a', endS + i);
     subscriptions.limit(connection, client, endS + i);
   }
-  assert.equal(subscriptions.expiries.size, 2);
+  assert.equal(subscriptions.expiries.itemCount, 2);
   subscriptions.leave(connection, client, 'a');
-  assert.equal(subscriptions.expiries.size, 1);
+  assert.equal(subscriptions.expiries.itemCount, 1);
   subscriptions.prolong(connection, client, 'b', endS);
   subscriptions.closed(client);
-  assert.equal(subscriptions.expiries.size, 0);
+  assert.equal(subscriptions.expiries.itemCount, 0);
 });
 
 test('a client that goes before its channel is confirmed keeps no end of its token', async () => {
@@ -306,7 +312,7 @@ test('a client that goes before its channel is confirmed keeps no end of its tok
   subscriptions.closed(client);
   broker.subscribing[0].resolve();
   await settle();
-  assert.equal(subscriptions.expiries.size, 0);
+  assert.equal(subscriptions.expiries.itemCount, 0);
 });
 
 test('the end of a subscription token is forgotten when the backend unsubscribes the client', async () => {
@@ -321,7 +327,7 @@ test('the end of a subscription token is forgotten when the backend unsubscribes
   assert.equal(operations.joins.remove(connection, 'a'), true);
   await settle();
   assert.equal(transport.messages().at(-1).push.unsubscribe.code, 2000);
-  assert.deepEqual([client.listSubscriptions(), subscriptions.expiries.size], [[], 0]);
+  assert.deepEqual([client.listSubscriptions(), subscriptions.expiries.itemCount], [[], 0]);
   assert.equal(codeOf(opened), 0);
 });
 
@@ -399,7 +405,7 @@ test('subscriptions of a client end one by one, whichever was the first', () => 
   assert.equal(client.subscriptionTo('c')?.expiry?.channel, 'c');
   subscriptions.prolong(connection, client, 'a', endS);
   assert.equal(client.subscriptionTo('a')?.by, 'token');
-  assert.deepEqual([channels(), expiries.size], [['a', '__proto__', 'c'], 2]);
+  assert.deepEqual([channels(), expiries.itemCount], [['a', '__proto__', 'c'], 2]);
   subscriptions.leave(connection, client, 'a');
   assert.deepEqual([channels(), client.subscriptionTo('a')], [['__proto__', 'c'], null]);
   subscriptions.keepUntil(connection, client, 'd', 0, 'right');
@@ -408,7 +414,7 @@ test('subscriptions of a client end one by one, whichever was the first', () => 
   subscriptions.leave(connection, client, 'unknown');
   assert.deepEqual(channels(), ['d', 'c']);
   subscriptions.closed(client);
-  assert.equal(expiries.size, 0);
+  assert.equal(expiries.itemCount, 0);
 });
 
 test('publications that are answered together have replies in one write', async () => {

@@ -7,6 +7,7 @@ import { loadConfig } from '../../src/config/config.js';
 import { readMessage } from '../../src/doors/pusher/codec/messages.js';
 import { PusherSubscriptions } from '../../src/doors/pusher/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
+import { NO_HOOKS } from '../../src/operations/hook-gate.js';
 import { exceptOf, isPublication, payloadText, senderOf } from '../../src/protocol/publication.js';
 import { refusal } from '../../src/protocol/refusal.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
@@ -298,6 +299,7 @@ test('without hooks no command passes through them', () => {
     config,
     broker: { publish, reportConnections() {} },
   });
-  assert.equal(operations.joins.gate, null);
+  assert.equal(operations.publisher.gate, null);
+  assert.equal(operations.hookGate.hooks, NO_HOOKS);
   assert.equal(commands.broadcasts.publisher.constructor.name, 'Publisher');
 });

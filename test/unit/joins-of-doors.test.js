@@ -3,12 +3,12 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { ExpiryWheel } from '../../src/auth/expiry-wheel.js';
 import { registerFormats } from '../../src/doors/centrifugo/codec/frames.js';
 import { FRAMINGS } from '../../src/doors/centrifugo/codec/framing.js';
 import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
 import { ConnectCommand } from '../../src/doors/centrifugo/connect.js';
 import { CentrifugoConnections } from '../../src/doors/centrifugo/connections.js';
-import { Expiries } from '../../src/doors/centrifugo/expiry.js';
 import { ClientRights } from '../../src/doors/centrifugo/rights.js';
 import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscriptions.js';
 import { CentrifugoSubscriptions } from '../../src/doors/centrifugo/subscribe.js';
@@ -119,7 +119,12 @@ function centrifugoDoor({ services, hub }, entrance = null) {
   Object.assign(services, { operations: { ...services.operations, identities } });
   const connections = new CentrifugoConnections(services);
   const rights = new ClientRights(services.config);
-  const subscriptions = new CentrifugoSubscriptions(services, connections, rights, new Expiries());
+  const subscriptions = new CentrifugoSubscriptions(
+    services,
+    connections,
+    rights,
+    new ExpiryWheel({ endOf: ({ second }) => second, periodS: 1 }),
+  );
   const server = new ServerSubscriptions(services, connections, subscriptions);
   const { connect: command } = new ConnectCommand(services, connections, server, subscriptions);
   const { subscribe, unsubscribe } = subscriptions;

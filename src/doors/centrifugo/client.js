@@ -28,10 +28,16 @@
  */
 
 /**
+ * A subscription, or the connection itself (channel ''), ends in this second unless a new token
+ * arrives.
+ * @typedef {{connection: Connection, channel: string, second: number}} Expiry
+ */
+
+/**
  * A subscription, in addition to the membership in the room.
  * @typedef {object} Subscription
  * @property {Source} by
- * @property {import('./expiry.js').Expiry|null} expiry null: it ends with the connection
+ * @property {Expiry|null} expiry null: it ends with the connection
  */
 
 /** @param {Source} by @returns {Readonly<Subscription>} */
@@ -59,7 +65,7 @@ export class CentrifugoClient {
   identity = null;
   /** @type {Lease|null} */
   lease = null;
-  /** The expiry of a connection without a user. @type {import('./expiry.js').Expiry|null} */
+  /** The expiry of a connection without a user. @type {Expiry|null} */
   expiry = null;
   /** Bucket for CommandRate. A double, so that V8 updates it in place. */
   fullAt = -0.5;
@@ -94,7 +100,7 @@ export class CentrifugoClient {
     this.lease = lease;
   }
 
-  /** @param {import('./expiry.js').Expiry|null} expiry */
+  /** @param {Expiry|null} expiry */
   expireBy(expiry) {
     this.expiry = expiry;
   }

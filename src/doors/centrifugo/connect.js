@@ -60,7 +60,7 @@ export class ConnectCommand {
 
   /** Data for the hook. @param {CentrifugoClient} client @param {Command} command */
   #dataOf({ codec }, { request: { data } }) {
-    if (!this.services.operations.hookGate?.hooks.has('onConnect') || data === undefined)
+    if (!this.services.operations.hookGate.hooks.has('onConnect') || data === undefined)
       return undefined;
     if (data.length === 0 || (codec.isBinary && !isPayload(data))) return undefined;
     return JSON.parse(data.toString());

@@ -1,16 +1,15 @@
 // index.js: the door of Centrifugo's client protocol: what it answers to, and its parts.
 
+import { ExpiryWheel } from '../../auth/expiry-wheel.js';
 import { FORMAT } from '../../protocol/format.js';
 import { partsOf } from '../../protocol/url-parts.js';
 import { UpstreamRequests } from '../upstream-requests.js';
-import { JoinedApis } from './apis.js';
 import { registerFormats } from './codec/frames.js';
 import { FRAMINGS } from './codec/framing.js';
 import { jsonCodec, decodeEmulation as readJson } from './codec/json.js';
 import { protobufCodec, decodeEmulation as readProtobuf } from './codec/protobuf.js';
 import { ConnectCommand } from './connect.js';
 import { CentrifugoConnections } from './connections.js';
-import { Expiries } from './expiry.js';
 import { CentrifugoApi, isApiPath } from './http/api.js';
 import { PublishCommand } from './publish.js';
 import { ReadCommands } from './reads.js';
@@ -24,7 +23,7 @@ import { CentrifugoSubscriptions } from './subscribe.js';
 /** @import { Door } from '../../hub/door.js' */
 /** @import { CreateDoor, DoorServices } from '../contract.js' */
 /** @import { Framing } from './codec/framing.js' */
-/** @import { Handler } from './client.js' */
+/** @import { Expiry, Handler } from './client.js' */
 /** @import { Codec, Method } from './codec/messages.js' */
 
 const PROTOBUF = 'centrifuge-protobuf';
@@ -51,26 +50,23 @@ export function createDoor(services) {
   );
   const own = (/** @type {string} */ path) =>
     path.startsWith(pathPrefix) ? path.slice(pathPrefix.length) : '';
-  const api = new JoinedApis([
-    { isPath: (path) => own(path) === '/emulation', api: emulation },
-    ...(serverApi === null
-      ? []
-      : [{ isPath: (/** @type {string} */ path) => isApiPath(path, apiPath), api: serverApi }]),
-  ]);
+  const isEmulation = (/** @type {string} */ path) => own(path) === '/emulation';
   return {
     route(path) {
       if (own(path) === '/connection/websocket') return 'websocket';
       if (streams.isPath(own(path))) return 'stream';
-      return api.isPath(path) ? 'api' : null;
+      const isServerApi = serverApi !== null && isApiPath(path, apiPath);
+      return isEmulation(path) || isServerApi ? 'api' : null;
     },
     door: json,
     doorFor: ({ url = '', headers }) =>
       asksForProtobuf(url, headers['sec-websocket-protocol']) ? protobuf : json,
     streams,
-    api,
+    api: serverApi,
+    apiFor: ({ url }) => (isEmulation(partsOf(url).path) ? emulation : serverApi),
     sweep(nowMs) {
       connections.sweep(nowMs);
-      expiries.sweep(expire);
+      for (const { connection, channel } of expiries.takeDue()) expire(connection, channel);
     },
     async drain(timeoutMs) {
       connections.drain();
@@ -84,7 +80,8 @@ export function createDoor(services) {
 function createConnections(services) {
   const connections = new CentrifugoConnections(services);
   const rights = new ClientRights(services.config);
-  const expiries = new Expiries();
+  /** @type {ExpiryWheel<Expiry>} */
+  const expiries = new ExpiryWheel({ endOf: ({ second }) => second, periodS: 1 });
   const subscriptions = new CentrifugoSubscriptions(services, connections, rights, expiries);
   const server = new ServerSubscriptions(services, connections, subscriptions);
   const { connect, readClaims } = new ConnectCommand(services, connections, server, subscriptions);

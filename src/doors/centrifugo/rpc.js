@@ -17,7 +17,7 @@ export class RpcCommands {
   /** @type {Handler} */
   rpc = (connection, client, { id, request }) => {
     const { hookGate, replies } = this.services.operations;
-    if (!hookGate?.hooks.has('onRpc')) throw new DoorError(108);
+    if (!hookGate.hooks.has('onRpc')) throw new DoorError(108);
     const { method = '', data } = request;
     const args = [method, dataOf(client, request)];
     hookGate.askAbout('onRpc', connection, args, data?.length ?? 0, ({ refusal, answer }) => {
@@ -29,7 +29,7 @@ export class RpcCommands {
   /** @type {Handler} */
   send = (connection, client, { request }) => {
     const { hookGate, replies } = this.services.operations;
-    if (!hookGate?.hooks.has('onSend')) return connection.close(DISCONNECTS.NOT_AVAILABLE);
+    if (!hookGate.hooks.has('onSend')) return connection.close(DISCONNECTS.NOT_AVAILABLE);
     const bytes = request.data?.length ?? 0;
     hookGate.askAbout('onSend', connection, [dataOf(client, request)], bytes, ({ refusal }) => {
       if (refusal?.code === 'DENIED') connection.close(DISCONNECTS.PERMISSION_DENIED);

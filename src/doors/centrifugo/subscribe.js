@@ -22,7 +22,7 @@ import { expiryOf, positionOf } from './results.js';
 /** @import { Since } from '../../protocol/decode.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { CentrifugoClient, Handler, Source } from './client.js' */
+/** @import { CentrifugoClient, Expiry, Handler, Source } from './client.js' */
 /** @import { CentrifugoConnections } from './connections.js' */
 /** @import { Request, SubscribeResult } from './codec/messages.js' */
 /** @import { ClientRights } from './rights.js' */
@@ -34,7 +34,7 @@ const REJECT_UNRECOVERED = 2;
 export class CentrifugoSubscriptions {
   /**
    * @param {DoorServices} services @param {CentrifugoConnections} connections @param {ClientRights} rights
-   * @param {import('./expiry.js').Expiries} expiries
+   * @param {import('../../auth/expiry-wheel.js').ExpiryWheel<Expiry>} expiries
    */
   constructor(services, connections, rights, expiries) {
     this.services = services;
@@ -165,13 +165,12 @@ export class CentrifugoSubscriptions {
    */
   keepUntil(connection, client, channel, endS, by) {
     this.#forgetChannel(client, channel);
-    const expiry = endS > 0 ? this.expiries.add(endS + GRACE_S, connection, channel) : null;
-    client.subscribed(channel, subscriptionOf(by, expiry));
+    client.subscribed(channel, subscriptionOf(by, this.#expiryAt(connection, channel, endS)));
   }
 
   /** @param {CentrifugoClient} client @param {string} channel */
   #forgetChannel(client, channel) {
-    this.expiries.remove(client.subscriptionTo(channel)?.expiry ?? null);
+    this.#stay(client.subscriptionTo(channel)?.expiry);
     client.unsubscribed(channel);
   }
 
@@ -180,15 +179,29 @@ export class CentrifugoSubscriptions {
    * @param {Connection} connection @param {CentrifugoClient} client @param {number} endS 0: never
    */
   limit(connection, client, endS) {
-    this.expiries.remove(client.expiry);
-    const isOwn = endS > 0 && connection.session.isAnonymous;
-    client.expireBy(isOwn ? this.expiries.add(endS + GRACE_S, connection, '') : null);
+    this.#stay(client.expiry);
+    client.expireBy(this.#expiryAt(connection, '', connection.session.isAnonymous ? endS : 0));
   }
 
   /** @param {CentrifugoClient} client whose connection is closed */
   closed(client) {
-    this.expiries.remove(client.expiry);
-    for (const [, { expiry }] of client.listSubscriptions()) this.expiries.remove(expiry);
+    this.#stay(client.expiry);
+    for (const [, { expiry }] of client.listSubscriptions()) this.#stay(expiry);
+  }
+
+  /**
+   * @param {Connection} connection @param {string} channel @param {number} endS 0: with the connection
+   */
+  #expiryAt(connection, channel, endS) {
+    if (endS === 0) return null;
+    const expiry = { connection, channel, second: this.expiries.secondAfter(endS + GRACE_S) };
+    this.expiries.addItem(expiry);
+    return expiry;
+  }
+
+  /** @param {Expiry|null|undefined} expiry which no longer applies */
+  #stay(expiry) {
+    if (expiry != null) this.expiries.removeItem(expiry);
   }
 
   /**

@@ -129,7 +129,7 @@ function hasAppTokens({ tokens, pusher }) {
 
 /** Does any rate of messages apply? @param {CommandParts} parts */
 function limitsMessages({ config, operations }) {
-  const hasUsers = config.tokens !== null || operations.hookGate !== null;
+  const hasUsers = config.tokens !== null || operations.hookGate.hooks.has('onConnect');
   return (
     config.messagesPerMinuteMode !== 'off' ||
     config.messagesPerMinutePerIpMode !== 'off' ||
