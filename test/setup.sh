@@ -28,10 +28,11 @@ declare -A package_of=(
   [shellcheck]=shellcheck
   [chromium]=chromium
   [php]=php-cli
+  [initdb]=postgresql
 )
 
 # Debian keeps these outside a normal user's PATH.
-PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' :)"
 missing=()
 for command in "${!package_of[@]}"; do
   command -v "$command" >/dev/null || missing+=("${package_of[$command]}")

@@ -43,6 +43,7 @@ export const SETS = {
       'e2e/migration',
       'e2e/npm',
       'e2e/openapi-client',
+      'e2e/outbox',
       'e2e/package',
       'e2e/prometheus',
       'e2e/pusher-docs',
