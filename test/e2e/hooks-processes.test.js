@@ -8,43 +8,60 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { NO_LIMITS, spawnServer, startServer, until } from '../harness/server.js';
 import { connect, connectInTurn } from '../helpers/clients.js';
+import { HOOKS_SECRET, hookBackend } from '../helpers/hooks/backend.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const limit = { timeout: 60_000 };
 const HOOKS = fileURLToPath(new URL('../helpers/hooks/all.js', import.meta.url));
 const ENV = { ...NO_LIMITS, WORKERS: '1', FANFARE_HOOKS: HOOKS };
 
-test('a reload loads the file again; a broken file keeps the old workers', limit, async (t) => {
-  const folder = temporaryFolder(t);
-  const file = join(folder, 'hooks.mjs');
-  /** @param {string} body */
-  const write = (body) => writeFile(file, `export function onPublish() { ${body} }\n`);
-  await write("return { payload: 'first' };");
-  const where = await startServer(t, { ...ENV, FANFARE_HOOKS: file });
-  const says = async () => {
-    const client = await connect(t, where.port);
-    await client.ask({ type: 'join', room: 'a' }, 'joined');
-    client.send({ type: 'message', room: 'a', payload: 0 });
-    const { payload } = await client.next('message');
-    client.socket.terminate();
-    return payload;
-  };
-  assert.equal(await says(), 'first');
-  await write("return { payload: 'second' }; }}}");
-  where.kill('SIGHUP');
-  await where.line(({ msg }) => String(msg).startsWith('reload aborted'), 20_000);
-  assert.equal(await says(), 'first');
-  await write("return { payload: 'third' };");
-  where.kill('SIGHUP');
-  await where.line(({ msg }) => msg === 'reload complete', 20_000);
-  assert.equal(await says(), 'third');
-  await rm(file);
-  where.kill('SIGHUP');
-  await until(
-    () => where.lines.filter(({ msg }) => String(msg).startsWith('reload aborted')).length === 2,
-  );
-  assert.equal(await says(), 'third');
-});
+test(
+  'a reload loads the file again, or turns to a backend; a broken file keeps the old workers',
+  limit,
+  async (t) => {
+    const folder = temporaryFolder(t);
+    const file = join(folder, 'hooks.mjs');
+    /** @param {string} body */
+    const write = (body) => writeFile(file, `export function onPublish() { ${body} }\n`);
+    await write("return { payload: 'first' };");
+    const settings = join(folder, 'fanfare.conf');
+    await writeFile(settings, `FANFARE_HOOKS=${file}\n`);
+    const { FANFARE_HOOKS: _, ...env } = ENV;
+    const where = await startServer(t, { ...env, FANFARE_CONFIG_FILE: settings });
+    const reloaded = (/** @type {number} */ times) =>
+      until(() => where.lines.filter(({ msg }) => msg === 'reload complete').length === times);
+    const says = async () => {
+      const client = await connect(t, where.port);
+      await client.ask({ type: 'join', room: 'a' }, 'joined');
+      client.send({ type: 'message', room: 'a', payload: 0 });
+      const { payload } = await client.next('message');
+      client.socket.terminate();
+      return payload;
+    };
+    assert.equal(await says(), 'first');
+    await write("return { payload: 'second' }; }}}");
+    where.kill('SIGHUP');
+    await where.line(({ msg }) => String(msg).startsWith('reload aborted'), 20_000);
+    assert.equal(await says(), 'first');
+    await write("return { payload: 'third' };");
+    where.kill('SIGHUP');
+    await reloaded(1);
+    assert.equal(await says(), 'third');
+    const { url } = await hookBackend(t, { onPublish: () => ({ payload: 'a backend' }) });
+    const list = join(folder, 'hooks.json');
+    await writeFile(list, JSON.stringify([{ url, hooks: ['onPublish'], secret: HOOKS_SECRET }]));
+    await writeFile(settings, `FANFARE_HOOKS=${list}\n`);
+    where.kill('SIGHUP');
+    await reloaded(2);
+    assert.equal(await says(), 'a backend');
+    await rm(list);
+    where.kill('SIGHUP');
+    await until(
+      () => where.lines.filter(({ msg }) => String(msg).startsWith('reload aborted')).length === 2,
+    );
+    assert.equal(await says(), 'a backend');
+  },
+);
 
 test(
   'a server does not start with a broken file, or with a hook of another name',
