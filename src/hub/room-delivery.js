@@ -57,7 +57,8 @@ export class RoomDelivery {
   admit(connection, reply, shared, end) {
     this.room.add(connection);
     reply();
-    if (shared.length === 0) return false;
+    // Nothing follows a close (RFC 6455 5.5.1).
+    if (shared.length === 0 || !connection.isOpen) return false;
     this.write(connection, shared, end);
     return connection.isOpen;
   }

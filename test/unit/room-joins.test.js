@@ -621,6 +621,23 @@ test('while a join waits the room counts as joined, and later commands are answe
   assert.deepEqual([hub.rooms.size, scheduler.waitingJoins, scheduler.syncs.size], [1, 0, 0]);
 });
 
+test('a join that is answered after the close of its connection writes nothing', async () => {
+  const { connect, broker, publish } = build({ isManual: true });
+  publish(3);
+  const { epoch } = broker.stream('h');
+  const one = connect();
+  one.say({ type: 'join', room: 'h', since: { epoch, offset: 1 } });
+  broker.subscribing.shift()?.resolve();
+  await settle();
+  broker.answer(); // the position
+  await settle();
+  one.connection.close({ code: 4001, reason: 'the token has expired' });
+  const written = one.transport.writes.length;
+  broker.answer(); // what it has missed
+  await settle();
+  assert.equal(one.transport.writes.length, written);
+});
+
 test('a replay larger than a connection may be sent at once is refused', async () => {
   const { broker, connect } = build({
     env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' },

@@ -69,9 +69,9 @@ class EventStream extends Stream {
     return NATIVE_TEXTS;
   }
 
-  /** @param {string} text of encode.js @param {string} [id] */
+  /** Ignored after the close. @param {string} text of encode.js @param {string} [id] */
   sendEvent(text, id) {
-    this.write(Buffer.from(textEvent(text, id)));
+    if (this.connection.isOpen) this.write(Buffer.from(textEvent(text, id)));
   }
 
   /** @param {string} text */
