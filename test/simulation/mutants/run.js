@@ -1,0 +1,169 @@
+// run.js: plants one bug after the other into a copy of the tree, runs the tests of its area, and
+// prints which of them found it.
+//
+//   node test/simulation/mutants/run.js [--suite unit,contract] [--area state] [--only NAME]
+//     [--seconds 120] [--json FILE]
+//
+// The copy has hard links to the files of the tree; the changed file is a new one. A suite ends with
+// its first failing file. A bug that makes tests hang counts as found when the seconds are over.
+
+import { spawn } from 'node:child_process';
+import {
+  copyFileSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { AREAS } from './areas.js';
+import { MUTANTS } from './list.js';
+
+/** @import { Mutant } from './list.js' */
+
+/**
+ * @typedef {object} Found
+ * @property {string} suite @property {string} file @property {string} test
+ */
+/**
+ * How a suite looks for a bug.
+ * @typedef {(tree: string, mutant: Mutant, endMs: number) => Promise<Omit<Found, 'suite'>|null>} Suite
+ */
+
+const COPIED = ['src', 'test', 'docs', 'examples', 'loadtest', 'ops', 'package.json', 'README.md'];
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
+
+/** By name. @type {Record<string, Suite>} */
+const SUITES = {
+  unit: (tree, mutant, endMs) => runFiles(tree, 'unit', AREAS[mutant.area].unit, endMs),
+  contract: (tree, mutant, endMs) => runFiles(tree, 'contract', AREAS[mutant.area].contract, endMs),
+};
+
+const { values } = parseArgs({
+  options: {
+    suite: { type: 'string', default: 'unit,contract' },
+    area: { type: 'string' },
+    only: { type: 'string' },
+    seconds: { type: 'string', default: '120' },
+    json: { type: 'string' },
+  },
+});
+const wanted = MUTANTS.filter(
+  ({ name, area }) =>
+    (values.only === undefined || values.only === name) &&
+    (values.area === undefined || values.area === area),
+);
+const suites = values.suite.split(',');
+const unknown = suites.filter((name) => !(name in SUITES));
+if (wanted.length === 0 || unknown.length > 0) {
+  console.error(`no such bug, area or suite; suites: ${Object.keys(SUITES).join(', ')}`);
+  process.exit(64);
+}
+const tree = mkdtempSync(join(tmpdir(), 'fanfare-mutants-'));
+process.on('exit', () => rmSync(tree, { recursive: true, force: true }));
+process.on('SIGINT', () => process.exit(130));
+process.on('SIGTERM', () => process.exit(143));
+await copyTree();
+await checkTests();
+const rows = [];
+for (const mutant of wanted) rows.push(await look(mutant));
+const found = rows.filter((row) => row.found !== null).length;
+console.log(`\n${found} of ${rows.length} found`);
+if (values.json !== undefined) writeFileSync(values.json, JSON.stringify(rows, null, 2));
+
+/** Hard links, and the packages of the tree. */
+async function copyTree() {
+  const paths = COPIED.map((name) => join(ROOT, name));
+  await exitOf(spawn('cp', ['-al', ...paths, tree]));
+  symlinkSync(join(ROOT, 'node_modules'), join(tree, 'node_modules'));
+}
+
+/** Tests that fail without a bug would find every one. */
+async function checkTests() {
+  const areas = new Map(wanted.map((mutant) => [mutant.area, mutant]));
+  for (const mutant of areas.values())
+    for (const suite of suites) {
+      const by = await SUITES[suite](tree, mutant, performance.now() + 600_000);
+      if (by === null) continue;
+      console.error(`${suite}/${by.file} fails without a planted bug: ${by.test}`);
+      process.exit(1);
+    }
+}
+
+/** @param {Mutant} mutant */
+async function look(mutant) {
+  const { name, area, file, find, replace } = mutant;
+  const path = join(tree, file);
+  const text = readFileSync(path, 'utf8');
+  const began = performance.now();
+  /** @type {Found|null} */
+  let found = null;
+  rmSync(path);
+  writeFileSync(
+    path,
+    text.replace(find, () => replace),
+  );
+  for (const suite of suites) {
+    const endMs = performance.now() + Number(values.seconds) * 1000;
+    const by = await SUITES[suite](tree, mutant, endMs);
+    if (by === null) continue;
+    found = { suite, ...by };
+    break;
+  }
+  rmSync(path);
+  copyFileSync(join(ROOT, file), path);
+  const seconds = Math.round((performance.now() - began) / 1000);
+  const by = found === null ? 'not found' : `${found.suite}/${found.file}: ${found.test}`;
+  console.log(`| ${name} | ${area} | ${by} | ${seconds} s |`);
+  return { name, area, found, seconds };
+}
+
+/**
+ * @param {string} tree @param {string} suite @param {readonly string[]} files @param {number} endMs
+ * @returns {Promise<Omit<Found, 'suite'>|null>}
+ */
+async function runFiles(tree, suite, files, endMs) {
+  for (const file of files) {
+    const test = await runFile(tree, `test/${suite}/${file}.test.js`, endMs);
+    if (test !== null) return { file, test };
+  }
+  return null;
+}
+
+/** @param {string} tree @param {string} path @param {number} endMs @returns {Promise<string|null>} the test that failed */
+async function runFile(tree, path, endMs) {
+  // Its own group, so that a file that hangs ends with the servers that it has started.
+  const child = spawn(process.execPath, ['--test', '--test-reporter=tap', path], {
+    cwd: tree,
+    detached: true,
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  let text = '';
+  child.stdout.setEncoding('utf8').on('data', (piece) => {
+    text += piece;
+  });
+  let isLate = false;
+  const timer = setTimeout(
+    () => {
+      isLate = true;
+      process.kill(-Number(child.pid), 'SIGKILL');
+    },
+    Math.max(1, endMs - performance.now()),
+  );
+  const code = await exitOf(child);
+  clearTimeout(timer);
+  if (isLate) return 'hangs';
+  return code === 0 ? null : (/^\s*not ok \d+ - (.*)$/m.exec(text)?.[1] ?? 'ends with an error');
+}
+
+/** @param {import('node:child_process').ChildProcess} child @returns {Promise<number>} */
+function exitOf(child) {
+  return new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('exit', (code) => resolve(code ?? 1));
+  });
+}
