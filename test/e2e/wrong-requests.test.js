@@ -132,14 +132,14 @@ const HTTP = [
     '/publish',
     POST({ channel: 'a', payload: 1 }),
     422,
-    'Unknown field channel. The fields are room, rooms, payload, upload, key, except.',
+    'Unknown field channel. The fields are room, rooms, payload, upload, key, except, expect.',
   ],
   [
     'data for payload',
     '/publish',
     POST({ room: 'a', data: 1 }),
     422,
-    'Unknown field data. The fields are room, rooms, payload, upload, key, except.',
+    'Unknown field data. The fields are room, rooms, payload, upload, key, except, expect.',
   ],
   [
     'a misspelt room',
