@@ -6,22 +6,15 @@
 
 import { createServer } from 'node:net';
 import { refusal, toHttp } from '../../src/protocol/refusal.js';
-import {
-  ADMITTING,
-  CLOSED,
-  HANDSHAKE,
-  Handshake,
-  listenTo,
-  NOTHING,
-  takeOver,
-  Upgraded,
-} from '../../src/transport/accepted-socket.js';
+import * as accepted from '../../src/transport/accepted-socket.js';
 import { responseText } from '../../src/transport/http-answers.js';
-import { createNotFound } from '../../src/transport/not-found.js';
 import { routeOf } from '../../src/transport/route.js';
 import { readMessage, requestFrom, responseTo } from './web.js';
 
 const POLL_MS = 20;
+const NOTHING = Buffer.alloc(0);
+/** What the shipped transports look for on a socket. */
+const { HANDSHAKE, TRANSPORT } = accepted;
 
 /** @import { AdmissionLease } from '../../src/admission/admission.js' */
 /** @import { Answer, Refusal } from '../../src/protocol/refusal.js' */
@@ -33,6 +26,25 @@ const POLL_MS = 20;
  * @typedef {{request: IncomingMessage, door: LoadedDoor|null, socket: Socket, head: Buffer,
  *   wanted: WantedStream|null}} Wanted
  */
+
+/** The state of an accepted socket, with the members that shipped transports use. */
+class Accepted {
+  /** @type {AdmissionLease|null} */
+  admitted = null;
+  http = null;
+  isGone = false;
+
+  /** @param {HttpServer} port */
+  constructor(port) {
+    this.port = port;
+  }
+
+  go() {
+    const isFirst = !this.isGone;
+    this.isGone = true;
+    return isFirst;
+  }
+}
 
 export class HttpServer {
   secure = null;
@@ -61,7 +73,6 @@ export class HttpServer {
     this.readiness = readiness;
     this.phase = phase;
     this.counters = counters;
-    this.notFound = createNotFound(config);
     this.acceptor = createServer({ allowHalfOpen: true }, (socket) => this.#connected(socket));
     /** @type {Set<Socket>} */
     this.waiting = new Set();
@@ -105,15 +116,18 @@ export class HttpServer {
   /** @param {Socket} socket */
   #connected(socket) {
     this.counters.sockets++;
-    const handshake = new Handshake(this, false);
-    socket[HANDSHAKE] = handshake;
-    listenTo(socket);
-    handshake.countFor(this.admission.peerOf(socket));
-    const refused = this.admission.admitPeer(handshake.address);
+    socket[HANDSHAKE] = new Accepted(this);
+    socket.on('error', () => socket.destroy());
+    socket.on('end', () => socket[TRANSPORT]?.ended?.());
+    socket.on('close', () => {
+      this.closed(socket);
+      socket[TRANSPORT]?.closed?.();
+    });
+    const refused = this.admission.admitPeer(this.admission.peerOf(socket));
     if (refused !== null) return this.#refuse(socket, refused);
     this.waiting.add(socket);
     setTimeout(() => {
-      if (this.waiting.has(socket) && handshake.phase !== CLOSED) socket.destroy();
+      if (this.waiting.has(socket)) socket.destroy();
     }, this.config.handshakeTimeoutMs);
     readMessage(socket, (head) => {
       const request = requestFrom(socket, head);
@@ -121,22 +135,12 @@ export class HttpServer {
     });
   }
 
-  readable() {}
-
-  data() {}
-
-  /** @param {Socket} socket */
-  ended(socket) {
-    if (this.waiting.has(socket) && socket.bytesRead === 0) socket.destroy();
-  }
-
   /** @param {Socket} socket */
   closed(socket) {
-    const handshake = socket[HANDSHAKE];
-    if (!handshake.go()) return;
+    if (!socket[HANDSHAKE].go()) return;
     this.counters.sockets--;
     this.waiting.delete(socket);
-    handshake.admitted?.release();
+    socket[HANDSHAKE].admitted?.release();
   }
 
   /**
@@ -156,13 +160,13 @@ export class HttpServer {
     if (streams !== null) return this.#stream(request, streams, door, socket, rest);
     if (api !== null) return this.#call(request, api, socket);
     if (name === 'livez' || name === 'readyz') this.#answerHealth(name, socket);
-    else this.#refuse(socket, this.notFound(request));
+    else this.#answer(socket, { status: 404, headers: {}, body: '{"error":"not_found"}' });
     return false;
   }
 
   /** @param {string} name @param {Socket} socket */
   #answerHealth(name, socket) {
-    const reason = name === 'livez' ? null : this.phase.isRetired ? 'draining' : this.readiness();
+    const reason = name === 'livez' ? null : this.phase?.isRetired ? 'draining' : this.readiness();
     const body =
       reason === null ? '{"status":"ok"}' : JSON.stringify({ status: 'unavailable', reason });
     this.#answer(socket, { status: reason === null ? 200 : 503, headers: {}, body });
@@ -177,7 +181,6 @@ export class HttpServer {
     }
     call.endConnection();
     this.waiting.delete(socket);
-    socket[HANDSHAKE].serve();
     const response = responseTo(request, socket);
     const flow = { pause() {}, resume() {} };
     const onCut = (/** @type {Answer} */ answer) => this.#answer(socket, answer);
@@ -225,13 +228,14 @@ export class HttpServer {
   /** @param {Wanted} what */
   #admit(what) {
     const { request, door, socket, wanted } = what;
-    if (this.phase.isRetired) return this.#refuseDraining(what);
+    if (this.phase?.isRetired) return this.#refuseDraining(what);
     const rules = wanted === null ? door?.door : wanted.streams.rules;
-    const decision = this.admission.admitHandshake(request, rules);
+    // Programs of earlier versions have another name for it.
+    const { admission } = this;
+    const decision = (admission.admitHandshake ?? admission.admit).call(admission, request, rules);
     if (!(decision instanceof Promise)) return this.#decide(decision, what);
-    socket[HANDSHAKE].decideLater();
     decision.then((/** @type {Refusal|AdmissionLease} */ later) => {
-      if (socket[HANDSHAKE].phase === ADMITTING && !socket.destroyed) this.#decide(later, what);
+      if (this.waiting.has(socket) && !socket.destroyed) this.#decide(later, what);
       else if (!('code' in later)) later.release();
     });
   }
@@ -239,7 +243,7 @@ export class HttpServer {
   /** @param {Refusal|AdmissionLease} decision @param {Wanted} what */
   #decide(decision, what) {
     if ('code' in decision) return this.#refuseHandshake(what, decision);
-    if (!this.phase.isRetired) return this.#open(what, decision);
+    if (!this.phase?.isRetired) return this.#open(what, decision);
     decision.release();
     this.#refuseDraining(what);
   }
@@ -264,10 +268,8 @@ export class HttpServer {
 
   /** @param {Wanted} wanted @param {AdmissionLease} admitted */
   #open({ request, door, socket, head, wanted }, admitted) {
-    const handshake = socket[HANDSHAKE];
     this.waiting.delete(socket);
-    handshake.serveWith(admitted);
-    takeOver(socket);
+    socket[HANDSHAKE].admitted = admitted;
     if (wanted !== null) {
       const { streams } = wanted;
       const opened = streams.open(wanted.request, socket, admitted);
@@ -278,7 +280,6 @@ export class HttpServer {
       });
       return;
     }
-    socket[HANDSHAKE] = new Upgraded(handshake.port, admitted);
     this.onUpgrade(request, socket, head, admitted, door);
   }
 

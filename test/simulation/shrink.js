@@ -9,7 +9,7 @@
 const MAX_RUNS = 40;
 
 /** @param {Summary} summary @returns {string} which rules broke */
-function kindOf({ broken, faults, end }) {
+export function kindOf({ broken, faults, end }) {
   if (broken.length > 0) return broken[0].id;
   if (faults.length > 0) return faults[0].split('\n')[0].replace(/^\S+ /, '');
   if (end === null) return 'no end';

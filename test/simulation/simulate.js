@@ -7,22 +7,17 @@
 // A seed that breaks an invariant is reduced and told as a story, with the command that repeats it.
 // Exits with 0 if nothing was violated.
 
-import { spawn } from 'node:child_process';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { fileURLToPath } from 'node:url';
 import { Random } from '../checker/random.js';
 import { readOptions } from '../harness/options.js';
 import { print } from '../harness/run.js';
+import { readCorpus } from './corpus.js';
 import { FAULTS } from './faults.js';
+import { runPlan } from './run-plan.js';
 import { shrink } from './shrink.js';
 import { drawPlan, simulate } from './simulation.js';
 import { tell } from './story.js';
-
-const SEEDS = new URL('seeds/', import.meta.url);
-const RUN_TIMEOUT_MS = 600_000;
-/** Each process has functions of its own, so most run too seldom for the optimizing compiler. */
-const FLAGS = ['--experimental-vm-modules', '--no-warnings', '--always-sparkplug'];
 
 /** @import { Plan } from './simulation.js' */
 /** @import { Summary } from './story.js' */
@@ -40,11 +35,14 @@ const { values: options, given } = readOptions(
   chaos S | number 0..36000 | 120 | virtual seconds with faults
   only LIST | list of ${Object.keys(FAULTS).join(' ')} | | faults to choose from
   corpus | | | runs the corpus
+  tree DIR… | | | a checkout whose program the servers run; repeat it for servers of several versions
   trace FILE | | | writes all events of a seed
   no-shrink | | | does not reduce a seed that fails
   child | | | `,
 );
 
+/** @type {readonly string[]} */
+const trees = options.tree ?? [];
 const draw = (/** @type {number} */ seed) =>
   drawPlan(seed, {
     ...(options.plan ? JSON.parse(options.plan) : {}),
@@ -59,7 +57,7 @@ else process.exitCode = await main();
 async function child() {
   const plan = JSON.parse(readFileSync(0, 'utf8'));
   const began = process.cpuUsage();
-  const outcome = await simulate(plan, { keepsTrace: true });
+  const outcome = await simulate(plan, { keepsTrace: true, trees: options.tree });
   const { user, system } = process.cpuUsage(began);
   const { report, end, faults, hash, virtualMs, events, isClean, trace } = outcome;
   const broken = report.findings.filter(({ violations }) => violations > 0);
@@ -87,32 +85,6 @@ async function child() {
   process.exit(0);
 }
 
-/** @param {Plan} plan @param {string[]} [more] @returns {Promise<Summary>} */
-function runPlan(plan, more = []) {
-  return new Promise((resolve, reject) => {
-    const file = fileURLToPath(import.meta.url);
-    const flags = [...FLAGS, file, '--child', ...more];
-    const one = spawn(process.execPath, flags, { stdio: ['pipe', 'pipe', 'inherit'] });
-    const timer = setTimeout(() => one.kill('SIGKILL'), RUN_TIMEOUT_MS);
-    let text = '';
-    one.stdout.setEncoding('utf8').on('data', (part) => {
-      text += part;
-    });
-    one.on('close', (code, signal) => {
-      clearTimeout(timer);
-      try {
-        resolve(JSON.parse(text));
-      } catch {
-        reject(
-          new Error(`seed ${plan.seed}: the run ended with ${code ?? signal}, without a result`),
-        );
-      }
-    });
-    one.stdin.on('error', () => {});
-    one.stdin.end(JSON.stringify(plan));
-  });
-}
-
 async function main() {
   if (options.corpus) return corpus();
   if (given.has('seed')) return one(draw(options.seed));
@@ -125,7 +97,7 @@ async function main() {
       while (Date.now() < endMs) {
         const seed = given.has('first') ? next++ : fresh.below(2 ** 32);
         const plan = draw(seed);
-        const summary = await runPlan(plan);
+        const summary = await runPlan(plan, { trees });
         sum.runs++;
         for (const name of /** @type {const} */ ([
           'virtualMs',
@@ -149,7 +121,7 @@ async function main() {
 
 /** @param {Plan} plan */
 async function one(plan) {
-  const summary = await runPlan(plan, options.trace ? ['--trace', options.trace] : []);
+  const summary = await runPlan(plan, { trees, trace: options.trace });
   const { hash, virtualMs, cpuMs, events, deliveries, isClean } = summary;
   print(
     `seed ${plan.seed}: ${isClean ? 'ok' : 'FAIL'}, ${(virtualMs / 1000).toFixed(0)} virtual s, ${(cpuMs / 1000).toFixed(1)} s of CPU, ${events} events, ${deliveries} deliveries, hash ${hash.slice(0, 16)}`,
@@ -176,17 +148,20 @@ async function explain(plan, summary) {
 
 /** Each entry must pass. */
 async function corpus() {
-  const names = readdirSync(SEEDS).filter((name) => name.endsWith('.json'));
+  const entries = readCorpus();
   let failed = 0;
-  for (const name of names.sort()) {
-    const { about, plan } = JSON.parse(readFileSync(new URL(name, SEEDS), 'utf8'));
-    const summary = await runPlan(drawPlan(plan.seed, plan));
-    print(
-      `${summary.isClean ? 'ok' : 'FAIL'} ${name}: ${about} (${(summary.cpuMs / 1000).toFixed(1)} s of CPU)`,
-    );
-    if (summary.isClean) continue;
-    failed++;
-    for (const line of summary.story ?? []) print(line);
-  }
+  const run = async () => {
+    for (let one = entries.shift(); one !== undefined; one = entries.shift()) {
+      const { name, entry } = one;
+      const summary = await runPlan(entry.plan, { trees });
+      if (summary.isClean) continue;
+      failed++;
+      print(`FAIL ${name}: ${entry.about}`);
+      for (const line of summary.story ?? []) print(line);
+    }
+  };
+  const { length } = entries;
+  await Promise.all(Array.from({ length: options.jobs }, run));
+  print(`${length} former faults: ${failed === 0 ? 'ok' : `${failed} FAILED`}`);
   return failed === 0 ? 0 : 1;
 }

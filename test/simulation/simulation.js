@@ -188,11 +188,12 @@ function settingsFor(plan) {
  * Runs a simulation.
  * @param {Plan} plan @param {object} [options]
  * @param {boolean} [options.keepsTrace]
+ * @param {readonly string[]} [options.trees] of the servers' programs, as World has them
  * @returns {Promise<Outcome>}
  */
-export async function simulate(plan, { keepsTrace = false } = {}) {
+export async function simulate(plan, { keepsTrace = false, trees } = {}) {
   await loadPackages(PACKAGES);
-  const world = new World({ ...plan, ...settingsFor(plan) });
+  const world = new World({ ...plan, ...settingsFor(plan) }, trees);
   const { fleet } = world;
   const { simulator } = fleet;
   if (keepsTrace) fleet.trace = [];

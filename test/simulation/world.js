@@ -1,5 +1,6 @@
 // world.js: what a director and the faults see of a simulated deployment.
 
+import { join } from 'node:path';
 import { FAULTS } from './faults.js';
 import { Fleet } from './fleet.js';
 import { Sentinels } from './sentinels.js';
@@ -37,16 +38,20 @@ class SimulatedFanfare {
   /** Reloads that have ended. */
   reloads = 0;
 
-  /** @param {Fleet} fleet @param {Machine} machine @param {Record<string, string>} env */
-  constructor(fleet, machine, env) {
+  /**
+   * @param {Fleet} fleet @param {Machine} machine @param {Record<string, string>} env
+   * @param {string|undefined} main its program, if it is of another tree
+   */
+  constructor(fleet, machine, env, main) {
     this.fleet = fleet;
     this.machine = machine;
     this.env = env;
+    this.main = main;
   }
 
   start() {
     this.kills = [];
-    this.primary = this.fleet.startServer(this.machine, this.env);
+    this.primary = this.fleet.startServer(this.machine, this.env, this.main);
   }
 
   /** Those that have not ended. @returns {SimulatedProcess[]} */
@@ -68,9 +73,13 @@ export class World {
   workload = null;
   faults = FAULTS;
 
-  /** @param {Plan} plan */
-  constructor(plan) {
+  /**
+   * @param {Plan} plan
+   * @param {readonly string[]} [trees] of programs: the servers run them in turn. None: this one
+   */
+  constructor(plan, trees = []) {
     this.plan = plan;
+    this.trees = trees;
     this.fleet = new Fleet(plan.seed);
     const { fleet } = this;
     fleet.network.pieces = plan.pieces;
@@ -105,7 +114,9 @@ export class World {
       SERVER_ID: `server-${i}`,
       ...this.#redisEnv,
     };
-    this.servers.push(new SimulatedFanfare(fleet, machine, env));
+    const { trees } = this;
+    const main = trees.length === 0 ? undefined : join(trees[i % trees.length], 'src/main.js');
+    this.servers.push(new SimulatedFanfare(fleet, machine, env, main));
   }
 
   get nowMs() {

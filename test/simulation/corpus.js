@@ -1,0 +1,120 @@
+// corpus.js: former faults as seeds. Each entry of seeds/ names the commit that mended a fault, and a
+// plan that finds it: the plan fails in this tree without that commit, and passes with it.
+//
+//   node test/simulation/corpus.js check [NAME…]           both, for all entries or those named
+//   node test/simulation/corpus.js find COMMIT NAME ABOUT   tries seeds, reduces one that finds it,
+//                                                           and writes the entry; options: --seeds 20
+//                                                           --first 1 --chaos 60 --plan JSON --only LIST
+
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { print } from '../harness/run.js';
+import { treeBefore } from './old-trees.js';
+import { runPlan } from './run-plan.js';
+import { kindOf, shrink } from './shrink.js';
+import { drawPlan } from './simulation.js';
+
+const SEEDS = new URL('seeds/', import.meta.url);
+
+/** @import { Plan } from './simulation.js' */
+/**
+ * @typedef {object} Entry
+ * @property {string} about the fault @property {string} fix the commit that mended it
+ * @property {string} rule that breaks without it @property {string} oldHash of that trace
+ * @property {Plan} plan
+ */
+
+/** @returns {{name: string, entry: Entry}[]} */
+export function readCorpus() {
+  return readdirSync(SEEDS)
+    .filter((name) => name.endsWith('.json'))
+    .sort()
+    .map((name) => ({
+      name: name.slice(0, -'.json'.length),
+      entry: JSON.parse(readFileSync(new URL(name, SEEDS), 'utf8')),
+    }));
+}
+
+/** @param {readonly string[]} names @returns {Promise<number>} exit code */
+async function check(names) {
+  let failed = 0;
+  for (const { name, entry } of readCorpus()) {
+    if (names.length > 0 && !names.includes(name)) continue;
+    const { tree, remove } = treeBefore(entry.fix);
+    try {
+      const before = await runPlan(entry.plan, { trees: [tree] });
+      const now = await runPlan(entry.plan);
+      const isFound = !before.isClean && kindOf(before) === entry.rule;
+      if (!isFound || !now.isClean) failed++;
+      const was = before.isClean ? 'is not found' : `breaks ${kindOf(before)}`;
+      print(
+        `${isFound && now.isClean ? 'ok' : 'FAIL'} ${name}: before ${entry.fix} it ${was} (${before.hash.slice(0, 16)}); now ${now.isClean ? 'clean' : kindOf(now)}`,
+      );
+    } finally {
+      remove();
+    }
+  }
+  return failed === 0 ? 0 : 1;
+}
+
+/**
+ * @param {string} fix @param {string} name @param {string} about
+ * @param {{seeds: number, first: number, chaosMs: number, given: object, only: string[]|undefined}} options
+ */
+async function find(fix, name, about, { seeds, first, chaosMs, given, only }) {
+  const { tree, remove } = treeBefore(fix);
+  try {
+    for (let seed = first; seed < first + seeds; seed++) {
+      const plan = drawPlan(seed, { ...given, chaosMs, ...(only && { only }) });
+      const before = await runPlan(plan, { trees: [tree] }).catch(() => null);
+      if (before === null || before.isClean) continue;
+      const now = await runPlan(plan);
+      if (!now.isClean) {
+        print(`seed ${seed} fails in this tree, too: ${kindOf(now)}`);
+        continue;
+      }
+      print(`seed ${seed} finds it: ${kindOf(before)}`);
+      const least = await shrink(plan, before, (one) => runPlan(one, { trees: [tree] }));
+      const isStillClean = (await runPlan(least.plan)).isClean;
+      const chosen = isStillClean ? least : { plan, summary: before };
+      /** @type {Entry} */
+      const entry = {
+        about,
+        fix,
+        rule: kindOf(chosen.summary),
+        oldHash: chosen.summary.hash,
+        plan: chosen.plan,
+      };
+      writeFileSync(new URL(`${name}.json`, SEEDS), `${JSON.stringify(entry, null, 1)}\n`);
+      return 0;
+    }
+    print(`${seeds} seeds have not found it`);
+    return 1;
+  } finally {
+    remove();
+  }
+}
+
+if (process.argv[1] === new URL(import.meta.url).pathname) {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      seeds: { type: 'string', default: '20' },
+      first: { type: 'string', default: '1' },
+      chaos: { type: 'string', default: '60' },
+      plan: { type: 'string', default: '{}' },
+      only: { type: 'string' },
+    },
+  });
+  const [what, ...rest] = positionals;
+  process.exitCode =
+    what === 'find'
+      ? await find(rest[0], rest[1], rest[2] ?? '', {
+          seeds: Number(values.seeds),
+          first: Number(values.first),
+          chaosMs: Number(values.chaos) * 1000,
+          given: JSON.parse(values.plan),
+          only: values.only?.split(','),
+        })
+      : await check(rest);
+}
