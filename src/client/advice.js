@@ -36,9 +36,8 @@ export const NO_WEBSOCKET =
 export const NO_PAYLOAD =
   'The payload has no JSON: it is undefined or a function. To send nothing, publish null';
 
-/** @param {string} text of a command @param {number} maxBytes */
-export function tooLargeText(text, maxBytes) {
-  const bytes = new TextEncoder().encode(text).length;
+/** @param {number} bytes of a command @param {number} maxBytes */
+export function tooLargeText(bytes, maxBytes) {
   return `The message has ${bytes} bytes, over the limit of ${maxBytes} bytes (FANFARE_MAX_MESSAGE_BYTES of the server)`;
 }
 
@@ -61,15 +60,12 @@ export function checkClient(url, options, schemes = ['ws', 'wss', 'http', 'https
     throw new TypeError(
       `new Fanfare: ${url} begins with none of ${schemes.map((one) => `${one}://`).join(', ')}; a URL is ${example}`,
     );
+  // A server that renders a page does not connect, so a relative URL may stay as it is.
+  if (!('location' in globalThis) && !String(url).startsWith('/')) new URL(url);
   if (typeof options !== 'object' || options === null)
     throw new TypeError('new Fanfare: the options are an object, such as { token }');
   for (const name of Object.keys(options))
     if (!OPTIONS.includes(name)) warn(`new Fanfare: unknown option "${name}"`, name, OPTIONS);
-}
-
-/** Can the URL be resolved here? A page resolves a relative one. @param {string} url */
-export function isWhole(url) {
-  return 'location' in globalThis || !String(url).startsWith('/');
 }
 
 /** @param {string} call @param {unknown} name of a room @throws {TypeError} */

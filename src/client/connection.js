@@ -176,8 +176,9 @@ export class ClientConnection {
     this.#socket = socket;
     socket.onopen = () => this.#command({ type: 'hello', id: 0, token: token || undefined });
     socket.onmessage = ({ data }) => this.#receiveMessage(JSON.parse(data));
-    // Both, because Node 22 emits no `close` after a failed handshake.
-    socket.onclose = socket.onerror = (ending) => this.#lost(ending);
+    socket.onclose = (ending) => this.#lost(ending);
+    // Node 22 emits no `close` after a failed handshake. React Native emits one at once, with a reason.
+    socket.onerror = (error) => queueMicrotask(() => socket.onclose?.(error));
   }
 
   /** @param {unknown} cause */

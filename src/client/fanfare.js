@@ -1,6 +1,6 @@
 // fanfare.js: the client: one connection, its rooms, and the commands that wait for replies.
 
-import { checkClient, checkRoom, isWhole, tooLargeText } from './advice.js';
+import { checkClient, checkRoom, tooLargeText } from './advice.js';
 import { ClientConnection } from './connection.js';
 import { Emitter } from './emitter.js';
 import { FanfareError } from './error.js';
@@ -71,10 +71,9 @@ export class Fanfare extends Emitter {
   constructor(url, options = {}, Link = ClientConnection) {
     super();
     if (!(/** @type {any} */ (globalThis).FANFARE_BRIEF)) checkClient(url, options);
-    let href = url;
-    // A server that renders a page does not connect, so a relative URL may stay as it is.
-    if (/** @type {any} */ (globalThis).FANFARE_BRIEF || isWhole(url))
-      ({ href } = new URL(url, /** @type {any} */ (globalThis).location?.href));
+    const base = /** @type {any} */ (globalThis).location?.href;
+    // Only pages have relative URLs. The URL of older React Natives appends a slash to paths.
+    const href = base ? new URL(url, base).href : `${url}`;
     // A WebSocket URL must not have a fragment.
     const [whole] = href.replace(/^http/, 'ws').split('#');
     this.#connection = new Link({ ...options, url: whole }, this);
@@ -144,6 +143,19 @@ export class Fanfare extends Emitter {
     return promised((onReply) => this._request({ ...command, id: undefined }, onReply));
   }
 
+  /**
+   * Closes the connection until `wake` or `connect`, as for an app in the background. Rooms keep
+   * their handles and positions, so they recover what they missed.
+   */
+  sleep() {
+    if (this.state !== 'closed') this.#connection._sleep();
+  }
+
+  /** Ends a sleep. Otherwise checks the connection at once, or makes the next attempt soon. */
+  wake() {
+    this.#connection._wake();
+  }
+
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
   close() {
     // First, because a listener may connect again.
@@ -175,14 +187,15 @@ export class Fanfare extends Emitter {
     const id = ++this.#lastId;
     // First, because the server may not read a message to its end before it refuses it.
     const whole = `{"id":${id},${text.slice(1)}`;
-    // The server would close the connection.
-    if (new TextEncoder().encode(whole).length > this.#maxBytes)
+    // The server would close the connection. Not every React Native has a TextEncoder.
+    const bytes = encodeURIComponent(whole).replace(/%../g, '1').length;
+    if (bytes > this.#maxBytes)
       return onReply(
         new FanfareError('MESSAGE_TOO_LARGE', {
           room,
           message: /** @type {any} */ (globalThis).FANFARE_BRIEF
             ? 'too large'
-            : tooLargeText(whole, this.#maxBytes),
+            : tooLargeText(bytes, this.#maxBytes),
         }),
       );
     this.#replies.set(id, [room, onReply]);

@@ -28,6 +28,7 @@ const THROWN = [
     () => new Client('localhost:3000'),
     "new Fanfare: localhost:3000 begins with none of ws://, wss://, http://, https://; a URL is such as new Fanfare('wss://chat.example')",
   ],
+  ['no scheme and no port', () => new Client('chat.example'), 'Invalid URL'],
   [
     'another scheme',
     () => new Listener('wss://chat.example'),

@@ -51,12 +51,26 @@ test('an error of a socket is its end, also if no close follows', async (t) => {
   await turn();
   const [socket] = client.sockets;
   socket.onerror?.({});
+  await turn();
   assert.deepEqual(client.states, ['connecting', 'waiting']);
   // Those that follow concern nobody, but `ws` wants a listener.
   socket.onerror?.({});
   socket.end(1002);
   await client.pass(500);
   assert.deepEqual(client.states, ['connecting', 'waiting', 'connecting']);
+});
+
+test('a reason that follows an error at once, as in React Native, is reported', async (t) => {
+  const client = setUp(t);
+  /** @type {unknown[]} */
+  const reasons = [];
+  client.fanfare.on('state', (_, { reason }) => reasons.push(reason));
+  client.fanfare.connect();
+  await turn();
+  client.socket.onerror?.({ type: 'error' });
+  client.socket.end(1006, 'The Internet connection appears to be offline.');
+  await turn();
+  assert.deepEqual(reasons, [undefined, 'The Internet connection appears to be offline.']);
 });
 
 test('only 30 s of a stable connection reset the back-off', async (t) => {
