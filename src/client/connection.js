@@ -177,7 +177,7 @@ export class ClientConnection {
     socket.onopen = () => this.#command({ type: 'hello', id: 0, token: token || undefined });
     socket.onmessage = ({ data }) => this.#receiveMessage(JSON.parse(data));
     socket.onclose = (ending) => this.#lost(ending);
-    // Node 22 emits no `close` after a failed handshake. React Native emits one at once, with a reason.
+    // Node 22 emits no `close` after a failed handshake. React Native does at once, with a reason.
     socket.onerror = (error) => queueMicrotask(() => socket.onclose?.(error));
   }
 
