@@ -3,7 +3,7 @@
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import express from 'express';
-import { SignJWT } from 'jose';
+import { sign } from 'fanfare/server';
 
 const { SERVER_URL = 'http://localhost:3000', WEB_PORT = 8080, JWT_SECRET } = process.env;
 const client = dirname(fileURLToPath(import.meta.resolve('fanfare/client')));
@@ -15,19 +15,11 @@ app.get('/server-url', (_req, res) => res.type('text').send(SERVER_URL));
 
 // Your login belongs here. This demo believes each name.
 app.get('/token', async (req, res) => {
-  const name = String(req.query.name).slice(0, 30);
-  const token = new SignJWT({
-    rooms: {
-      join: ['chat.lobby', 'typing.lobby'],
-      publish: ['chat.lobby', 'typing.lobby'],
-      presence: ['chat.lobby'],
-      history: ['chat.lobby'],
-    },
-  });
-  token.setProtectedHeader({ alg: 'HS256' }).setSubject(name);
-  token.setIssuedAt().setExpirationTime('1h');
+  const user = String(req.query.name).slice(0, 30);
+  const both = ['chat.lobby', 'typing.lobby'];
+  const rooms = { join: both, publish: both, presence: ['chat.lobby'], history: ['chat.lobby'] };
   res.set('Cache-Control', 'no-store').type('text');
-  res.send(await token.sign(new TextEncoder().encode(JWT_SECRET)));
+  res.send(await sign({ user, rooms }, JWT_SECRET));
 });
 
 const server = app.listen(WEB_PORT, () => {

@@ -7,7 +7,7 @@
  * @param {object} parts
  * @param {() => Promise<Map<string, unknown>>} parts.read your values by key
  * @param {() => Promise<Map<string, unknown>>} parts.published those of the room
- * @param {(changes: Change[]) => Promise<void>} parts.publish
+ * @param {(changes: Change[]) => Promise<unknown>} parts.publish
  * @returns {() => void} call it whenever your values may have changed
  */
 export function followChanges({ read, published, publish }) {

@@ -13,7 +13,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { SignJWT } from 'jose';
+import { sign } from 'fanfare/server';
 import { Latency } from '../../test/harness/latency.js';
 import { readOptions } from '../../test/harness/options.js';
 import { startRedis } from '../../test/harness/redis.js';
@@ -161,7 +161,5 @@ async function settle(holders, truth, latency) {
 
 /** @param {string} secret */
 function readerToken(secret) {
-  const token = new SignJWT({ rooms: { join: ['leaderboard'] } });
-  token.setProtectedHeader({ alg: 'HS256' }).setSubject('reader').setIssuedAt();
-  return token.setExpirationTime('1h').sign(new TextEncoder().encode(secret));
+  return sign({ user: 'reader', rooms: { join: ['leaderboard'] } }, secret);
 }

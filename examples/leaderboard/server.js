@@ -4,8 +4,8 @@
 // UPDATES_PER_SECOND and GAME_SECONDS change the simulated games.
 
 import express from 'express';
+import { createServer, sign } from 'fanfare/server';
 import { Redis } from 'ioredis';
-import { SignJWT } from 'jose';
 import { followChanges } from './changes.js';
 import { playGames } from './games.js';
 
@@ -15,6 +15,7 @@ const ROOM = 'leaderboard';
 const KEY = 'example:scores';
 
 const redis = new Redis(REDIS_URL);
+const fanfare = createServer({ url: SERVER_URL, apiKey: API_KEY });
 
 /** The ten best: scores by player. */
 async function top() {
@@ -24,26 +25,13 @@ async function top() {
   );
 }
 
-/** @param {string} path @param {unknown} [body] */
-async function api(path, body) {
-  const response = await fetch(`${SERVER_URL}/api/${path}`, {
-    method: body ? 'POST' : 'GET',
-    headers: { Authorization: `Bearer ${API_KEY}`, 'Content-Type': 'application/json' },
-    ...(body !== undefined && { body: JSON.stringify(body) }),
-  });
-  const answer = /** @type {any} */ (await response.json());
-  if (!response.ok || answer.failed) throw new Error(`${path}: ${JSON.stringify(answer)}`);
-  return answer;
-}
-
 const update = followChanges({
   read: top,
   published: async () => {
-    const { entries } = await api(`rooms/${ROOM}/state`);
-    return new Map(entries.map((/** @type {any} */ { key, payload }) => [key, payload]));
+    const { entries } = await fanfare.state(ROOM);
+    return new Map(entries.map(({ key, payload }) => [key, payload]));
   },
-  publish: (changes) =>
-    api('publish/batch', { messages: changes.map((change) => ({ room: ROOM, ...change })) }),
+  publish: (changes) => fanfare.publishMany(changes.map((change) => ({ room: ROOM, ...change }))),
 });
 
 const app = express();
@@ -51,12 +39,9 @@ app.use(express.static(`${import.meta.dirname}/public`));
 
 // The address of the stream. Its token only permits reading this room.
 app.get('/stream', async (_req, res) => {
-  const token = new SignJWT({ rooms: { join: [ROOM] } });
-  token.setProtectedHeader({ alg: 'HS256' }).setSubject('reader').setIssuedAt();
-  token.setExpirationTime('1h');
-  const signed = await token.sign(new TextEncoder().encode(JWT_SECRET));
+  const token = await sign({ user: 'reader', rooms: { join: [ROOM] } }, JWT_SECRET);
   res.set('Cache-Control', 'no-store').type('text');
-  res.send(`${SERVER_URL}/sse?room=${ROOM}&token=${signed}`);
+  res.send(`${SERVER_URL}/sse?room=${ROOM}&token=${token}`);
 });
 
 const server = app.listen(WEB_PORT, () => {
