@@ -121,7 +121,8 @@ class HookBackend {
       return answer;
     } catch (error) {
       // Pauses do not cure answers that are wrong.
-      this.pause.end(error instanceof AnswerError, /** @type {Error} */ (error).message);
+      const { reason, message } = /** @type {HookError} */ (error);
+      this.pause.end(reason === 'answer', message);
       throw error;
     }
   }
@@ -134,8 +135,7 @@ class HookBackend {
       return await this.poster.post(this.url, { body, headers, signal });
     } catch (error) {
       if (!(error instanceof PostFailure)) throw error;
-      const [reason, text] = [REASONS[error.kind], `${this.origin}: ${error.message}`];
-      throw reason === 'answer' ? new AnswerError(text) : new HookError(reason, text);
+      throw new HookError(REASONS[error.kind], `${this.origin}: ${error.message}`);
     }
   }
 

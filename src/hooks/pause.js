@@ -14,49 +14,40 @@ const JITTER = 0.2;
 export class BackendPause {
   #failures = 0;
   #untilMs = 0;
-  /** Is the request that tries under way? */
-  #isTrying = false;
 
   /**
    * @param {object} parts @param {string} parts.origin of the backend
    * @param {import('../observability/counters.js').HookCounters} parts.counters
    * @param {Pick<import('pino').Logger, 'info'|'error'>} parts.log
-   * @param {() => number} [parts.now] ms, monotonic
    */
-  constructor({ origin, counters, log, now = () => performance.now() }) {
+  constructor({ origin, counters, log }) {
     this.origin = origin;
     this.counters = counters;
     this.log = log;
-    this.now = now;
-  }
-
-  get #isDown() {
-    return this.#failures >= FAILURES;
   }
 
   /** May a request go out? If so, `end` has to follow. */
   begin() {
-    if (!this.#isDown) return true;
-    if (this.#isTrying || this.now() < this.#untilMs) return false;
-    this.#isTrying = true;
+    if (this.#failures < FAILURES) return true;
+    if (performance.now() < this.#untilMs) return false;
+    this.#pause(); // for all others
     return true;
   }
 
   /** @param {boolean} isAnswered @param {string} [why] it failed */
   end(isAnswered, why) {
-    const { origin } = this;
-    const wasDown = this.#isDown;
-    this.#isTrying = false;
+    const { origin, counters, log } = this;
+    const wasDown = this.#failures >= FAILURES;
     this.#failures = isAnswered ? 0 : this.#failures + 1;
-    if (wasDown && !this.#isDown) {
-      this.counters.paused--;
-      this.log.info({ origin }, 'hooks: the backend answers again');
-    }
-    if (!wasDown && this.#isDown) {
-      this.counters.paused++;
-      this.log.error({ origin, why }, `hooks: ${FAILURES} failures in a row, trying once a second`);
-    }
-    if (this.#isDown && this.now() >= this.#untilMs)
-      this.#untilMs = this.now() + PAUSE_MS * (1 - JITTER + 2 * JITTER * Math.random());
+    const isDown = this.#failures >= FAILURES;
+    if (isDown === wasDown) return;
+    counters.paused += isDown ? 1 : -1;
+    if (!isDown) return log.info({ origin }, 'hooks: the backend answers again');
+    this.#pause();
+    log.error({ origin, why }, `hooks: ${FAILURES} failures in a row, trying once a second`);
+  }
+
+  #pause() {
+    this.#untilMs = performance.now() + PAUSE_MS * (1 - JITTER + 2 * JITTER * Math.random());
   }
 }
