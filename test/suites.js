@@ -16,6 +16,7 @@ export const SETS = {
     about: 'packages, guides, examples, tools, the client library in pages; some minutes',
     files: [
       'contract/fleet-limits',
+      'e2e/ai-chat',
       'e2e/ai-stream',
       'e2e/artillery',
       'e2e/auth-examples',

@@ -80,13 +80,18 @@ export class FanfareChatTransport {
 
   /** @param {string} room @param {AbortSignal|undefined} signal @param {() => boolean} mayStop */
   #readRun(room, signal, mayStop) {
-    const answer = read(this.#options.fanfare, room, { signal });
-    signal?.addEventListener('abort', () => {
+    // A generator that waits for a chunk cannot return, but its signal ends it.
+    const reading = new AbortController();
+    const answer = read(this.#options.fanfare, room, { signal: reading.signal });
+    const abort = () => {
+      reading.abort(signal?.reason);
       // The request that aborts this one begins in the same turn.
       queueMicrotask(() => {
         if (mayStop() && answer.end === undefined) answer.stop().catch(() => {});
       });
-    });
+    };
+    if (signal?.aborted) abort();
+    signal?.addEventListener('abort', abort);
     const chunks = answer[Symbol.asyncIterator]();
     return new ReadableStream({
       async pull(controller) {
@@ -94,8 +99,8 @@ export class FanfareChatTransport {
         if (done) controller.close();
         else controller.enqueue(value);
       },
-      async cancel() {
-        await chunks.return();
+      cancel() {
+        reading.abort();
       },
     });
   }

@@ -40,7 +40,7 @@ const OUTAGE_MS = 60_000;
 
 /**
  * What the writer needs of a client (`fanfare-client/node`) to hear readers.
- * @typedef {{join(room: string, options: any): {on(event: any, listener: (...args: any[]) => void): unknown, leave(): void}}} StopListener
+ * @typedef {{join(room: string, options: any): {on(event: any, listener: (...args: any[]) => void): unknown, history(options: any): Promise<any>, leave(): void}}} StopListener
  */
 
 /**
@@ -109,8 +109,14 @@ export class RunWriter {
     this.#outageMs = outageMs;
     this.#keepBytes = keepBytes;
     this.#kept = written === 0 ? [] : null;
-    this.#stopRoom = stop?.join(stopRoomOf(room), { last: 1 });
-    this.#stopRoom?.on('message', () => this.#abort(new RunError('STOPPED', `${room}: stopped`)));
+    this.#stopRoom = stop?.join(stopRoomOf(room), {
+      last: 1,
+      // A stop that was sent while the client was away, and is not replayed.
+      recoverFailed: () => this.#stopRoom?.history({ limit: 1 }),
+    });
+    const stopped = () => this.#abort(new RunError('STOPPED', `${room}: stopped`));
+    this.#stopRoom?.on('message', stopped);
+    this.#stopRoom?.on('reset', (page) => page.messages.length > 0 && stopped());
   }
 
   /**

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { EventSource } from 'eventsource';
+import { read } from '../../src/ai/index.js';
 import { Fanfare } from '../../src/client/node.js';
 import { startRedis } from '../harness/redis.js';
 import { until } from '../harness/server.js';
@@ -10,41 +10,15 @@ import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { startExample } from '../helpers/example.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
-/** @typedef {{text: string, isDone: boolean, position?: {epoch: string, offset: number}}} State */
-/** @typedef {{at: number, text: string, done: boolean}} Part */
-
 const OPTIONS = { timeout: 115_000, skip: withoutChromium };
-const STEP_MS = 20_000;
+const STEP_MS = 30_000;
 /** The text lasts for two minutes, and the tests stop it. */
 const SLOW = { TOKENS_PER_SECOND: '4' };
-
-/** A viewer of a test: the text that its user sees. */
-class View {
-  text = '';
-  isDone = false;
-  /** States that were loaded because parts were missing. */
-  states = 0;
-
-  /** @param {Part} part */
-  add({ at, text, done }) {
-    if (this.states === 0)
-      assert.equal(at, this.text.length, 'each part begins where the last one ended');
-    if (at + text.length > this.text.length) this.text = this.text.slice(0, at) + text;
-    this.isDone ||= done;
-  }
-
-  /** @param {State} state */
-  set({ text, isDone }) {
-    this.states++;
-    this.text = text;
-    this.isDone ||= isDone;
-  }
-}
 
 /**
  * An answer that has begun.
  * @param {string} url of the backend
- * @returns {Promise<{id: string, load: () => Promise<State>, token: string}>}
+ * @returns {Promise<{id: string, token: string}>}
  */
 async function ask(url) {
   const response = await fetch(`${url}/answers`, {
@@ -53,52 +27,23 @@ async function ask(url) {
     body: '{"question":"Why?"}',
   });
   const { id } = /** @type {{id: string}} */ (await response.json());
-  const load = async () =>
-    /** @type {State} */ (await (await fetch(`${url}/answers/${id}`)).json());
   const token = await (await fetch(`${url}/answers/${id}/token`)).text();
-  return { id, load, token };
+  return { id, token };
 }
 
 /**
- * @param {TestContext} t @param {string} serverUrl @param {Awaited<ReturnType<typeof ask>>} answer
+ * A viewer of a test: the text that its user sees.
+ * @param {TestContext} t @param {string} serverUrl @param {{id: string, token: string}} answer
  */
-function watchByClient(t, serverUrl, { id, load, token }) {
-  const view = new View();
+function watch(t, serverUrl, { id, token }) {
   const fanfare = new Fanfare(serverUrl, { token, firstDelayMs: 100, maxDelayMs: 500 });
   t.after(() => fanfare.close());
-  const room = fanfare.join(`ai.${id}`, { last: 1000, recoverFailed: load });
-  room.on('reset', (state) => view.set(state));
-  room.on('message', (part) => view.add(part));
-  return view;
-}
-
-/**
- * @param {TestContext} t @param {string} serverUrl @param {Awaited<ReturnType<typeof ask>>} answer
- */
-async function watchBySse(t, serverUrl, { id, load, token }) {
-  const view = new View();
-  await until(async () => (await load()).position !== undefined, STEP_MS, 'the first part');
-  const { position, ...state } = await load();
-  Object.assign(view, state);
-  const since = `${position?.epoch}:${position?.offset}`;
-  const url = `${serverUrl}/sse?room=ai.${id}&token=${token}&lastEventId=${since}`;
-  const source = new EventSource(url);
-  t.after(() => source.close());
-  let queue = Promise.resolve();
-  source.onmessage = ({ data }) => {
-    // The text of the backend may be ahead of its position.
-    const part = JSON.parse(data).payload;
-    queue = queue.then(() => {
-      if (part.at + part.text.length > view.text.length || part.done)
-        view.add({
-          ...part,
-          at: view.text.length,
-          text: part.text.slice(view.text.length - part.at),
-        });
-    });
-  };
-  source.addEventListener('resync', () => {
-    queue = queue.then(async () => view.set(await load()));
+  const run = read(fanfare, `ai.${id}`);
+  const view = { text: '', run };
+  (async () => {
+    for await (const chunk of run) view.text += chunk;
+  })().catch((error) => {
+    view.text = String(error);
   });
   return view;
 }
@@ -142,25 +87,18 @@ for (const backend of ['Redis', 'embedded']) {
       const { url, serverUrl } = example;
       let { server } = example;
       const answer = await ask(url);
-      const client = watchByClient(t, serverUrl, answer);
-      const sse = await watchBySse(t, serverUrl, answer);
+      const view = watch(t, serverUrl, answer);
       const browser = await openBrowser(t);
       const address = `${url}/?answer=${answer.id}`;
       const first = await openPage(browser, address);
-      const bySse = await openPage(browser, `${address}&by=sse`);
-      const views = [client, sse];
-      const pages = [first, bySse];
+      const pages = [first, await openPage(browser, address)];
 
       /** All viewers get further, and the text has not ended. */
       const goOn = async () => {
-        const { text, isDone } = await answer.load();
-        assert.equal(isDone, false, 'the text still grows');
-        await until(
-          () => views.every((view) => view.text.length > text.length),
-          STEP_MS,
-          'more text',
-        );
-        for (const page of pages) await page.longer(text.length);
+        const { length } = view.text;
+        assert.equal(view.run.end, undefined, 'the text still grows');
+        await until(() => view.text.length > length, STEP_MS, 'more text');
+        for (const page of pages) await page.longer(length);
       };
       await goOn();
 
@@ -185,18 +123,18 @@ for (const backend of ['Redis', 'embedded']) {
       await goOn();
 
       await first.page.click('#stop');
-      await until(() => views.every(({ isDone }) => isDone), STEP_MS, 'the end of the text');
+      await until(() => view.run.end !== undefined, STEP_MS, 'the end of the text');
+      assert.equal(view.run.end, 'stopped');
       for (const page of pages) await page.done();
-      const { text } = await answer.load();
-      assert.ok(text.length > 60, `${text.length} characters`);
-      for (const view of views) assert.deepEqual(Buffer.from(view.text), Buffer.from(text));
+      assert.ok(view.text.length > 60, `${view.text.length} characters`);
+      // A viewer who comes after the end has the text that the others saw grow.
+      const late = watch(t, serverUrl, answer);
+      await until(() => late.run.end !== undefined, STEP_MS, 'the text for a late viewer');
+      assert.deepEqual(Buffer.from(view.text), Buffer.from(late.text));
       for (const page of pages) {
         assert.deepEqual(page.errors, []);
-        assert.deepEqual(Buffer.from(String(await page.text())), Buffer.from(text));
+        assert.deepEqual(Buffer.from(String(await page.text())), Buffer.from(view.text));
       }
-      // With Redis the history outlives each restart. The embedded one ends with the primary.
-      if (redis !== null) assert.deepEqual([client.states, sse.states], [0, 0]);
-      else assert.ok(client.states > 0);
     },
   );
 }
@@ -208,18 +146,14 @@ test('the stop button ends the text for all viewers', OPTIONS, async (t) => {
   await first.page.click('#ask');
   await first.longer(20);
   const id = new URL(first.page.url()).searchParams.get('answer') ?? '';
-  const load = async () =>
-    /** @type {State} */ (await (await fetch(`${url}/answers/${id}`)).json());
   const token = await (await fetch(`${url}/answers/${id}/token`)).text();
-  const client = watchByClient(t, serverUrl, { id, load, token });
-  await until(() => client.text.length > 20);
+  const view = watch(t, serverUrl, { id, token });
+  await until(() => view.text.length > 20);
   await first.page.click('#stop');
   await first.done();
-  await until(() => client.isDone);
-  const { text, isDone } = await load();
-  assert.ok(isDone && text.length < 1000);
-  assert.equal(client.text, text);
-  assert.equal(await first.text(), text);
+  await until(() => view.run.end === 'stopped');
+  assert.ok(view.text.length < 1000);
+  assert.equal(await first.text(), view.text);
   assert.equal(await first.page.isVisible('#ask'), true);
 });
 

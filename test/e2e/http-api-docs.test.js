@@ -41,6 +41,20 @@ const EXAMPLES = [
     process.execPath,
     "\nawait publish('chat.42', { text: 'from a publish that is repeated' });\n",
   ],
+  [
+    'a producer that nobody else interrupts',
+    'js',
+    'async function append',
+    'z.mjs',
+    process.execPath,
+    `
+const message = { text: 'from a producer that nobody else interrupts' };
+const first = await append('chat.42', message, { offset: 0 });
+await append('chat.42', 'second', first);
+const late = await append('chat.42', 'late', first).catch((error) => error);
+if (late.message !== 'another producer is at 2') throw late;
+`,
+  ],
 ];
 
 test('the example of curl finds the connections of a user', {
@@ -70,6 +84,7 @@ for (const [name, language, text, file, command, more = ''] of EXAMPLES) {
     const server = await startServer(t, {
       ...NO_LIMITS,
       WORKERS: '1',
+      FANFARE_HISTORY: 'chat.*=10/60s',
       API_KEYS: `web ${secret} all`,
     });
     const member = await connect(t, server.port);

@@ -178,34 +178,39 @@ test('a publish that fails for good ends the writing, with its error', async () 
   await assert.rejects(run.write('y'), { code: 'UNAVAILABLE' });
 });
 
-test('a reader that stops the run ends the model, and the mark says so', async () => {
-  const server = new FakeServer();
+/** A client with one room. */
+function fakeStopRoom() {
+  /** @type {Record<string, (page?: object) => void>} */
+  const listeners = {};
+  const about = { joined: '', hasLeft: false };
   const room = {
-    /** @type {() => void} */
-    stop: () => {},
-    hasLeft: false,
-    /** @param {string} _event @param {() => void} listener */
-    on(_event, listener) {
-      this.stop = listener;
+    on(/** @type {string} */ event, /** @type {(page?: object) => void} */ listener) {
+      listeners[event] = listener;
     },
+    history: async () => ({ messages: [] }),
     leave() {
-      this.hasLeft = true;
+      about.hasLeft = true;
     },
   };
-  const joined = /** @type {string[]} */ ([]);
   const client = {
     join(/** @type {string} */ name) {
-      joined.push(name);
+      about.joined = name;
       return room;
     },
   };
+  return { listeners, about, client };
+}
+
+test('a reader that stops the run ends the model, and the mark says so', async () => {
+  const server = new FakeServer();
+  const { listeners, about, client } = fakeStopRoom();
   const run = await stream(server, ROOM, { stop: client });
-  assert.deepEqual(joined, ['run.1/stop']);
+  assert.equal(about.joined, 'run.1/stop');
   let isReturned = false;
   async function* model() {
     try {
       yield 'first';
-      room.stop();
+      listeners.message();
       await new Promise((resolve) => setTimeout(resolve, 1));
       yield 'late';
     } finally {
@@ -214,10 +219,19 @@ test('a reader that stops the run ends the model, and the mark says so', async (
   }
   await run.pipe(model());
   assert.deepEqual(server.parts.at(-1), { at: 0, chunks: ['first'], end: 'stopped' });
-  assert.equal(room.hasLeft, true);
+  assert.equal(about.hasLeft, true);
   await new Promise((resolve) => setTimeout(resolve, 5));
   assert.equal(isReturned, true);
   await assert.rejects(run.write('x'), { code: 'STOPPED' });
+});
+
+test('a stop is heard that was sent while the client was away', async () => {
+  const { listeners, client } = fakeStopRoom();
+  const run = await stream(new FakeServer(), ROOM, { stop: client });
+  listeners.reset({ messages: [] });
+  assert.equal(run.signal.aborted, false);
+  listeners.reset({ messages: [{ payload: { stop: true } }] });
+  assert.equal(run.signal.reason.code, 'STOPPED');
 });
 
 test('a model that fails leaves an error mark without its words', async () => {

@@ -1,10 +1,10 @@
-// page.js: the page: asks, stops, and shows a view.
+// page.js: the page: asks, follows an answer to its end, and stops it.
 
-import { followByClient, followBySse } from './viewer.js';
+import { read } from './ai/index.js';
+import { Fanfare } from './client/index.js';
 
 const get = (id) => document.getElementById(id);
-const parameters = new URLSearchParams(location.search);
-const id = parameters.get('answer');
+const id = new URLSearchParams(location.search).get('answer');
 
 get('form').onsubmit = async (event) => {
   event.preventDefault();
@@ -16,26 +16,34 @@ get('form').onsubmit = async (event) => {
   });
   location.search = `answer=${(await response.json()).id}`;
 };
-get('stop').onclick = () => fetch(`answers/${id}/stop`, { method: 'POST' });
 
-function show({ text, isDone }) {
+function show(text, isBusy) {
   const isAtEnd = scrollY + innerHeight > document.body.scrollHeight - 80;
-  get('answer').textContent = text;
-  get('answer').ariaBusy = String(!isDone);
-  get('stop').hidden = isDone;
-  get('ask').hidden = !isDone;
+  get('answer').append(text);
+  get('answer').ariaBusy = String(isBusy);
+  get('stop').hidden = !isBusy;
+  get('ask').hidden = isBusy;
   if (isAtEnd) scrollTo(0, document.body.scrollHeight);
+}
+
+async function follow() {
+  const url = await (await fetch('server-url')).text();
+  const token = async () => (await fetch(`answers/${id}/token`)).text();
+  const fanfare = new Fanfare(url, { token });
+  fanfare.on('state', (state) => {
+    get('state').textContent = state;
+  });
+  const run = read(fanfare, `ai.${id}`);
+  get('stop').onclick = () => run.stop();
+  for await (const chunk of run) show(chunk, true);
+  show('', false);
 }
 
 if (id !== null) {
   get('hint').hidden = true;
   get('views').hidden = false;
   get('tab').href = `?answer=${id}`;
-  get('sse').href = `?answer=${id}&by=sse`;
-  const follow = parameters.get('by') === 'sse' ? followBySse : followByClient;
-  const url = await (await fetch('server-url')).text();
-  const onState = (state) => {
-    get('state').textContent = state;
-  };
-  follow(id, url, { onChange: show, onState }).catch((error) => onState(error.message));
+  follow().catch((error) => {
+    get('state').textContent = error.message;
+  });
 }
