@@ -378,7 +378,7 @@ export const MUTANTS = Object.freeze([
   {
     name: 'centrifugo-old-expiry-stays',
     file: SUBSCRIBE,
-    find: '    this.expiries.remove(client.subscriptionTo(channel)?.expiry ?? null);\n',
+    find: '    if (expiry != null) this.expiries.removeItem(expiry);\n',
     replace: '',
     area: 'doors',
     whatAUserWouldSee: 'a subscription ends with a token that a newer one has replaced',
