@@ -354,6 +354,7 @@ export const IMPORTS = Object.freeze({
   'doors/centrifugo': {
     may: [
       'auth/expiry-wheel.js',
+      'auth/lobby.js',
       'auth/rights.js',
       'auth/strict-json.js',
       'auth/token-error.js',

@@ -1,5 +1,5 @@
 // lobby.js: connections that still have to authenticate. They are in no room and not in the hub,
-// and get only replies. After 5 s the worker closes them.
+// and get only replies. After some time the worker closes them.
 //
 // The close code depends on what the client did. If it sent commands, but no token, it has none:
 // 4502, and it stops. If it sent nothing, a phone may have been asleep, or the uplink may have
@@ -7,9 +7,6 @@
 // returns: 4011.
 
 import { CLOSES } from '../protocol/codes.js';
-
-/** Since the handshake. */
-const TIMEOUT_MS = 5000;
 
 /** @import { Connection } from '../hub/connection.js' */
 
@@ -21,11 +18,13 @@ export class Lobby {
 
   /**
    * @param {object} parts @param {number} parts.max connections; above it the oldest is closed
+   * @param {number} parts.timeoutMs since the handshake
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {() => number} [parts.now] ms, monotonic
    */
-  constructor({ max, counters, now = () => performance.now() }) {
+  constructor({ max, timeoutMs, counters, now = () => performance.now() }) {
     this.max = max;
+    this.timeoutMs = timeoutMs;
     this.counters = counters;
     this.now = now;
   }
@@ -44,9 +43,9 @@ export class Lobby {
       const [oldest] = this.#guests.keys();
       this.#timeOut(oldest, CLOSES.CLIENT_TIMEOUT);
     }
-    this.#guests.set(connection, this.now() + TIMEOUT_MS);
+    this.#guests.set(connection, this.now() + this.timeoutMs);
     connection.hold();
-    this.counters.unauthenticated = this.#guests.size;
+    this.counters.unauthenticated++;
   }
 
   /**
@@ -58,17 +57,17 @@ export class Lobby {
     else if (this.#guests.has(connection)) this.#tokenless.add(connection);
   }
 
-  /** May be called twice. @param {Connection} connection */
+  /** @param {Connection} connection @returns {boolean} false: it is no guest */
   removeGuest(connection) {
-    if (!this.#guests.delete(connection)) return;
+    if (!this.#guests.delete(connection)) return false;
     this.#tokenless.delete(connection);
     connection.letGo();
-    this.counters.unauthenticated = this.#guests.size;
+    this.counters.unauthenticated--;
+    return true;
   }
 
-  /** Closes overdue connections. Call it several times a second. */
-  sweep() {
-    const nowMs = this.now();
+  /** Closes overdue connections. Call it at least once a second. @param {number} [nowMs] */
+  sweep(nowMs = this.now()) {
     for (const [connection, deadlineMs] of this.#guests) {
       if (deadlineMs > nowMs) return;
       this.#timeOut(connection, this.#closeOf(connection));

@@ -13,6 +13,8 @@ import { EVERYONE } from '../hub/hub.js';
 import { RareLog } from '../observability/rare-log.js';
 import { encodeNotice, KIND, readNotice } from '../protocol/publication.js';
 
+/** The time from a handshake to its token. */
+const AUTH_TIMEOUT_MS = 5000;
 /** Interval of the check for connections that have not authenticated in time. */
 const LOBBY_SWEEP_MS = 250;
 const SWEEP_MS = 1000;
@@ -63,7 +65,7 @@ export class WorkerAuth {
       config,
       verifier: this.verifier,
       sessions,
-      lobby: new Lobby({ max: config.maxHandshakes, counters }),
+      lobby: new Lobby({ max: config.maxHandshakes, timeoutMs: AUTH_TIMEOUT_MS, counters }),
       hub,
       places: backend.addresses,
       counters,

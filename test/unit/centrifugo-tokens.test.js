@@ -314,6 +314,7 @@ test('each error of the server has a code, and only 100 and 111 are temporary', 
     UNAVAILABLE: -100,
     OUTCOME_UNKNOWN: 100,
     IDEMPOTENCY_CONFLICT: -100,
+    CONFLICT: 113,
     STATE_FULL: 106,
     INTERNAL_ERROR: -100,
   });

@@ -75,7 +75,7 @@ class Server {
       config,
       verifier: new TokenVerifier({ settings, revocations, counters: counters.auth, log }),
       sessions: new Sessions({ revocations, counters: counters.auth, closeAll() {} }),
-      lobby: new Lobby({ max: 1000, counters: counters.auth }),
+      lobby: new Lobby({ max: 1000, timeoutMs: 5000, counters: counters.auth }),
       hub,
       places: /** @type {any} */ (null),
       counters: counters.auth,

@@ -28,7 +28,11 @@ function connect() {
 function buildLobby(max) {
   const clock = { nowMs: 0 };
   const counters = createAuthCounters();
-  return { lobby: new Lobby({ max, counters, now: () => clock.nowMs }), clock, counters };
+  return {
+    lobby: new Lobby({ max, timeoutMs: 5000, counters, now: () => clock.nowMs }),
+    clock,
+    counters,
+  };
 }
 
 test('a connection above the bound ends the oldest', () => {

@@ -8,6 +8,7 @@
 // reconnect. Everything else counts like native messages.
 
 import { isUtf8 } from 'node:buffer';
+import { Lobby } from '../../auth/lobby.js';
 import { TokenError } from '../../auth/token-error.js';
 import { CLOSES } from '../../protocol/codes.js';
 import { lastFault } from '../../protocol/json-scan.js';
@@ -60,8 +61,6 @@ const KINDS = new Map(
 export class CentrifugoConnections {
   /** @type {Map<Connection, CentrifugoClient>} */
   #clients = new Map();
-  /** Before `connect` is accepted: deadlines, earliest first. @type {Map<Connection, number>} */
-  #waiting = new Map();
   /** `connect` is accepted, but not answered: deadlines. @type {Map<Connection, number>} */
   #accepted = new Map();
   /** @type {ReadonlyMap<Method, Handler>} */
@@ -74,6 +73,12 @@ export class CentrifugoConnections {
     this.services = services;
     this.maxCommands = maxCommandsOf(services.config);
     this.commandRate = new CommandRate(services);
+    /** Connections whose `connect` is not accepted. */
+    this.lobby = new Lobby({
+      max: services.config.maxHandshakes,
+      timeoutMs: CONNECT_TIMEOUT_MS,
+      counters: services.counters.auth,
+    });
   }
 
   /** @param {ReadonlyMap<Method, Handler>} handlers @param {Listener} listener */
@@ -95,14 +100,8 @@ export class CentrifugoConnections {
    */
   open(connection, { headers, url = '' }, _credentials, form, upstream = null) {
     const { address } = connection;
-    const { maxHandshakes } = this.services.config;
-    if (this.#waiting.size >= maxHandshakes) {
-      const [oldest] = this.#waiting.keys();
-      this.#timeOut(oldest);
-    }
-    connection.hold();
     this.#clients.set(connection, new CentrifugoClient(form, { headers, url, address }, upstream));
-    this.#waiting.set(connection, performance.now() + CONNECT_TIMEOUT_MS);
+    this.lobby.admitGuest(connection);
   }
 
   /** @param {Connection} connection whose socket is closed */
@@ -124,40 +123,32 @@ export class CentrifugoConnections {
    * @param {Connection} connection
    */
   accepted(connection) {
-    if (!this.#waiting.delete(connection)) return;
-    connection.letGo();
+    if (!this.lobby.removeGuest(connection)) return;
     const limitMs = Math.max(CONNECT_TIMEOUT_MS, 2 * this.services.config.hookTimeoutMs);
     this.#accepted.set(connection, performance.now() + limitMs);
   }
 
   /** The connection enters the hub now, or ends. @param {Connection} connection */
   admitted(connection) {
-    this.#waiting.delete(connection);
+    this.lobby.removeGuest(connection);
     this.#accepted.delete(connection);
   }
 
   /** Closes connections without a `connect`, which the hub does not know. */
   drain() {
-    for (const waiting of [this.#waiting, this.#accepted]) {
-      for (const connection of [...waiting.keys()]) connection.close(DISCONNECTS.SHUTDOWN);
-      waiting.clear();
-    }
+    this.lobby.close();
+    for (const connection of this.#accepted.keys()) connection.close(CLOSES.DRAIN);
   }
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
-    for (const waiting of [this.#waiting, this.#accepted])
-      for (const [connection, endMs] of waiting) {
-        if (endMs > nowMs) break;
-        this.#timeOut(connection);
-      }
-  }
-
-  /** @param {Connection} connection whose `connect` was not accepted in time */
-  #timeOut(connection) {
-    this.admitted(connection);
-    this.services.counters.auth.closes.timeout++;
-    connection.close(CLOSES.CLIENT_TIMEOUT);
+    this.lobby.sweep(nowMs);
+    for (const [connection, endMs] of this.#accepted) {
+      if (endMs > nowMs) break;
+      this.admitted(connection);
+      this.services.counters.auth.closes.timeout++;
+      connection.close(CLOSES.CLIENT_TIMEOUT);
+    }
   }
 
   /** @param {Connection} connection @returns {boolean} true: the caller sends a ping */

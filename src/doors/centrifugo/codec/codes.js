@@ -160,6 +160,7 @@ const CODES = Object.freeze({
   MESSAGE_TOO_LARGE: 107,
   PERMISSION_DENIED: 103,
   TOKEN_EXPIRED: 109,
+  CONFLICT: 113,
 });
 
 /** @param {number} code of ERRORS @param {string} [message] in place of the usual one @returns {ReplyError} */
