@@ -256,7 +256,6 @@ test('the program for Node goes on behind the message that it has handled', asyn
   const folder = temporaryFolder(t);
   mkdirSync(join(folder, 'node_modules'));
   symlinkSync(root, join(folder, 'node_modules', 'fanfare'));
-  symlinkSync(join(root, 'node_modules', 'jose'), join(folder, 'node_modules', 'jose'));
   const store = `
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 const loadPosition = async () =>
@@ -264,7 +263,7 @@ const loadPosition = async () =>
 const savePosition = async (position) => writeFileSync('position', JSON.stringify(position));
 const handle = async (payload) => console.log(payload);
 `;
-  const source = code('SignJWT').replace(/^const secret/m, `${store}$&`);
+  const source = code('fanfare/server').replace(/^const claims/m, `${store}$&`);
   writeFileSync(
     join(folder, 'program.mjs'),
     `${source.replace('for await', "room.on('joined', () => console.log('joined'));\n$&")}`,
