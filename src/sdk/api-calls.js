@@ -109,7 +109,7 @@ export class ApiCalls {
     if (typeof body === 'string') all.set('Content-Type', 'application/json');
     const limit = new AbortController();
     const abort = () => limit.abort();
-    const timer = setTimeout(abort, isPut ? restMs : Math.min(restMs, ATTEMPT_MS));
+    const timer = setTimeout(abort, Math.max(0, isPut ? restMs : Math.min(restMs, ATTEMPT_MS)));
     signal?.addEventListener('abort', abort);
     const fetch = this.#fetch;
     try {

@@ -259,6 +259,17 @@ export const events = new FanfareEventStore(server, 'session');
 export const isMistyped = ({ code }: RunError) => code === 'CONFLIKT';
 `;
 
+/** Without types of Node, as on edge runtimes. */
+const WEB_CONSUMER = `
+import { createServer, sign, verifyWebhook } from 'fanfare-server';
+const server = createServer({ url: 'http://localhost', apiKey: 'key' });
+export const run = async (request: Request, key: CryptoKey) => {
+  const event = await verifyWebhook(request, ['whsec_']);
+  await server.publishFile('chat.1', new Blob([event.id]), { signal: request.signal });
+  return sign({ user: 'ann' }, key);
+};
+`;
+
 const LIBRARIES = /** @type {const} */ (['fanfare-client', 'fanfare-server', 'fanfare-ai']);
 
 for (const name of LIBRARIES)
@@ -425,6 +436,8 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
     }
     typeCheck(library.home, SERVER_CONSUMER, 'typescript-7');
     typeCheck(home, SERVER_CONSUMER.replaceAll('fanfare-server', 'fanfare/server'), 'typescript');
+    const web = ['--lib', 'es2022,dom,dom.iterable', '--typeRoots', join(library.home, 'none')];
+    typeCheck(library.home, WEB_CONSUMER, 'typescript', web);
     await assertSound(library.tarball);
   });
 
@@ -476,12 +489,16 @@ async function assertSound(tarball) {
   );
 }
 
-/** @param {string} home @param {string} text @param {'typescript'|'typescript-7'} compiler */
-function typeCheck(home, text, compiler) {
+const NODE_TYPES = ['--typeRoots', join(root, 'node_modules/@types'), '--types', 'node'];
+
+/**
+ * @param {string} home @param {string} text @param {'typescript'|'typescript-7'} compiler
+ * @param {readonly string[]} [types] options: what the runtime has
+ */
+function typeCheck(home, text, compiler, types = NODE_TYPES) {
   writeFileSync(join(home, 'consumer.ts'), text);
   const tsc = join(root, 'node_modules', compiler, 'bin/tsc');
   const options = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', '--skipLibCheck'];
-  const types = ['--typeRoots', join(root, 'node_modules/@types'), '--types', 'node'];
   const { status, stdout } = run(
     home,
     process.execPath,
