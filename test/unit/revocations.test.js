@@ -4,8 +4,12 @@ import fc from 'fast-check';
 import pino from 'pino';
 import { Revocations } from '../../src/auth/revocations.js';
 import { loadConfig } from '../../src/config/config.js';
-import { createAuthCounters } from '../../src/observability/counters.js';
+import { Connection } from '../../src/hub/connection.js';
+import { createAuthCounters, createCounters } from '../../src/observability/counters.js';
+import { Identities } from '../../src/operations/identities.js';
+import { Lane } from '../../src/operations/lane.js';
 import { WorkerAuth } from '../../src/worker/auth.js';
+import { FakeTransport } from '../helpers/fake-transport.js';
 
 const LIFETIME_S = 3600;
 
@@ -179,4 +183,34 @@ test('a revocation that the backend cannot keep is logged with its cause, once a
     lines.map(({ msg, err }) => [msg, err.message]),
     [['a revocation failed: its tokens may still be accepted', 'the disk is full']],
   );
+});
+
+test('a token that is revoked while it is verified is refused', async () => {
+  const identity = { user: 'alice' };
+  let isRevoked = false;
+  const parts = /** @type {any} */ ({
+    hub: {},
+    lane: new Lane({ maxSteps: 1, replies: /** @type {any} */ ({}), counters: createCounters() }),
+    sessions: { isRevoked: () => isRevoked },
+    verifier: { verify: async () => identity },
+  });
+  const identities = new Identities(parts);
+  /** @type {unknown[]} */
+  const seen = [];
+  for (const revokes of [false, true]) {
+    const connection = new Connection(new FakeTransport(), '');
+    identities.verifyToken(
+      connection,
+      'token',
+      /** @type {any} */ (() => {}),
+      'token',
+      (...answer) => seen.push(answer),
+    );
+    isRevoked = revokes;
+    await new Promise(setImmediate);
+  }
+  assert.deepEqual(seen, [
+    [identity, '', ''],
+    [null, 'INVALID_TOKEN', ''],
+  ]);
 });

@@ -4,7 +4,7 @@
 
 export const AREAS = Object.freeze({
   state: {
-    unit: ['state-sync', 'histories', 'history-reader', 'protocol'],
+    unit: ['state-sync', 'histories', 'history-reader', 'protocol', 'redis-state-script'],
     contract: ['state', 'redis-promises', 'history'],
   },
   webhooks: {
@@ -15,6 +15,7 @@ export const AREAS = Object.freeze({
       'webhook-periods',
       'webhook-recording',
       'webhook-pusher',
+      'courier-interleavings',
     ],
     contract: ['webhook-queue', 'webhook-transitions', 'webhook-transitions-redis', 'occupancy'],
   },
@@ -25,6 +26,7 @@ export const AREAS = Object.freeze({
       'sse-recovery',
       'sse',
       'lagging-members',
+      'stream-interleavings',
       'every-door-joins',
       'every-door-reads',
     ],
@@ -39,6 +41,7 @@ export const AREAS = Object.freeze({
       'recovery-model',
       'sse-recovery',
       'hub',
+      'stream-interleavings',
     ],
     contract: ['history'],
   },

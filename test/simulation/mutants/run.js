@@ -1,7 +1,7 @@
 // run.js: plants one bug after the other into a copy of the tree, runs the tests of its area, and
 // prints which of them found it.
 //
-//   node test/simulation/mutants/run.js [--suite unit,contract] [--area state] [--only NAME]
+//   node test/simulation/mutants/run.js [--suite unit,contract] [--area state] [--only NAME,NAME]
 //     [--seconds 120] [--json FILE]
 //
 // The copy has hard links to the files of the tree; the changed file is a new one. A suite ends with
@@ -52,9 +52,10 @@ const { values } = parseArgs({
     json: { type: 'string' },
   },
 });
+const only = values.only?.split(',');
 const wanted = MUTANTS.filter(
   ({ name, area }) =>
-    (values.only === undefined || values.only === name) &&
+    (only === undefined || only.includes(name)) &&
     (values.area === undefined || values.area === area),
 );
 const suites = values.suite.split(',');
