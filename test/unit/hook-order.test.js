@@ -291,6 +291,13 @@ test('a denied broadcast has no result', async () => {
   assert.equal(commands.broadcasts.pending.size, 0);
 });
 
+test('a message is refused and counted, and no hook asked, if too many commands wait', () => {
+  const { calls, published, publish, replies, refused, operations } = build();
+  Object.defineProperty(operations.lane, 'isFull', { value: true });
+  publish('a', 1);
+  assert.deepEqual([calls, published, replies(), refused()], [[], [], ['UNAVAILABLE 1'], 1]);
+});
+
 test('without hooks no command passes through them', () => {
   const { config } = loadConfig({});
   assert.ok(config);

@@ -147,7 +147,15 @@ class Worker {
   line = [];
   isFull = false;
   #nowMs = 0;
-  #broker = { state: 'up', subscribe: async () => {}, unsubscribe() {}, reportConnections() {} };
+  refusesRooms = false;
+  #broker = {
+    state: 'up',
+    subscribe: async () => {
+      if (this.refusesRooms) throw new BrokerError('UNAVAILABLE', 'down');
+    },
+    unsubscribe() {},
+    reportConnections() {},
+  };
 
   constructor() {
     const { config } = loadConfig({});
@@ -341,4 +349,25 @@ test('a correction does not overtake an event that waits in the outbox', async (
   await turn();
   await worker.settle();
   assert.deepEqual(worker.clients[0].known(), ['ann']);
+});
+
+test('a room closes with its last member, also with one that has no answer yet', async () => {
+  const worker = new Worker();
+  worker.subscribe('ann');
+  worker.close(worker.clients[0]);
+  assert.equal(worker.hub.rooms.has(ROOM), false);
+  worker.subscribe('ann');
+  await worker.settle();
+  assert.equal(worker.clients[0].isAnswered, true);
+  worker.close(worker.clients[0]);
+  assert.equal(worker.hub.rooms.has(ROOM), false);
+});
+
+test('every client is refused if the broker refuses the room', async () => {
+  const worker = new Worker();
+  worker.refusesRooms = true;
+  worker.subscribe('ann');
+  worker.subscribe('ben');
+  await turn();
+  assert.deepEqual([worker.clients, worker.hub.rooms.has(ROOM)], [[], false]);
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { asciiJson } from '../../src/auth/claims.js';
+import { ExpiryWheel } from '../../src/auth/expiry-wheel.js';
 import { Lobby } from '../../src/auth/lobby.js';
 import { Revocations } from '../../src/auth/revocations.js';
 import { Sessions } from '../../src/auth/sessions.js';
@@ -198,4 +199,25 @@ test('a publication carries any name of a user, and none that would break its fr
   }
   for (const sender of ['a"', 'a\\', '\\x', '","to":"', '\\u12', 'a\u0007', '\u00fc', 'a","b":"c'])
     assert.ok(!isPublication(publish(sender)), JSON.stringify(sender));
+});
+
+test('an item is due once, also if it is not removed, whatever the period', () => {
+  for (const periodS of [1, 60]) {
+    let nowS = 1000;
+    /** @type {ExpiryWheel<number>} */
+    const wheel = new ExpiryWheel({ endOf: (endS) => endS, periodS, now: () => nowS * 1000 });
+    for (const atS of [900, 1005, 1019.5, 1090]) wheel.addItem(wheel.secondAfter(atS));
+    const dueAt = (/** @type {number} */ second) => {
+      nowS = second;
+      return wheel.takeDue();
+    };
+    assert.deepEqual([1001, 1004, 1005, 1010, 1200, 1201].map(dueAt), [
+      [1001],
+      [],
+      [1005],
+      [],
+      [1020, 1090],
+      [],
+    ]);
+  }
 });
