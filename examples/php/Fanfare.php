@@ -152,16 +152,18 @@ final class Fanfare
             'ignore_errors' => true,
             'follow_location' => 0,
         ]]);
-        $text = @file_get_contents(rtrim($this->url, '/') . "/api/$path", false, $context);
-        if ($text === false) {
-            throw new FanfareError('OUTCOME_UNKNOWN', 'No answer: ' . (error_get_last()['message'] ?? ''));
+        $stream = @fopen(rtrim($this->url, '/') . "/api/$path", 'r', false, $context);
+        $text = $stream === false ? false : stream_get_contents($stream);
+        if ($text === false || stream_get_meta_data($stream)['timed_out']) {
+            throw new FanfareError('OUTCOME_UNKNOWN', 'No answer: ' . (error_get_last()['message'] ?? 'time-out'));
         }
+        $lines = stream_get_meta_data($stream)['wrapper_data'];
         $fields = [];
-        foreach (array_slice($http_response_header, 1) as $line) {
+        foreach (array_slice($lines, 1) as $line) {
             [$name, $value] = explode(':', $line, 2) + [1 => ''];
             $fields[strtolower($name)] = trim($value);
         }
-        $status = (int) explode(' ', $http_response_header[0])[1];
+        $status = (int) explode(' ', $lines[0])[1];
         $answer = json_decode($text, true);
         if ($status < 300 && is_array($answer)) {
             return $answer;

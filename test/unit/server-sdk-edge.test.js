@@ -2,6 +2,7 @@
 // platform exists, as edge runtimes have it.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { EdgeVM } from '@edge-runtime/vm';
@@ -28,6 +29,8 @@ test(`fanfare/server has at most ${MAX_BYTES} bytes, gzipped, and imports nothin
   const bytes = gzipSync(text, { level: 9 }).length;
   t.diagnostic(`${bytes} bytes`);
   assert.ok(bytes > 1000 && bytes <= MAX_BYTES, `${bytes} bytes`);
+  const page = readFileSync(new URL('../../docs/server-sdk.md', import.meta.url), 'utf8');
+  assert.ok(page.includes(`less than ${MAX_BYTES / 1024} KB, gzipped`));
   assert.doesNotMatch(text, /\bimport\b|\brequire\b|\bprocess\b|\bBuffer\b/);
 });
 
