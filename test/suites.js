@@ -17,6 +17,7 @@ export const SETS = {
     files: [
       'contract/fleet-limits',
       'e2e/ai-chat',
+      'e2e/ai-mcp',
       'e2e/ai-stream',
       'e2e/artillery',
       'e2e/auth-examples',
