@@ -27,6 +27,7 @@ export const SETS = {
       'e2e/centrifugo-docs',
       'e2e/client',
       'e2e/client-bindings',
+      'e2e/client-phones',
       'e2e/client-shared',
       'e2e/client-sse',
       'e2e/client-state',
@@ -109,6 +110,10 @@ export const PROGRAMS = {
       'clients of other authors: Python, Java, Go, and SDKs of Pusher and Centrifugo; five first hours; needs the network',
     command:
       'node --test --test-concurrency=1 --test-reporter=spec test/clients/clients.test.js test/clients/pusher.test.js test/clients/centrifugo.test.js test/clients/centrifugo-api.test.js test/clients/first-hours.test.js',
+  },
+  hermes: {
+    about: 'the client library in Hermes, the engine of React Native; needs the network',
+    command: 'node test/clients/hermes.js',
   },
   openapi: {
     about: 'requests that schemathesis derives from docs/openapi.yaml; needs the network',
