@@ -4,7 +4,7 @@
 import { createServer } from 'node:http';
 
 const [ms, allowed, cacheS] = process.argv.slice(2).map(Number);
-const figures = { requests: 0, refused: 0, most: 0 };
+const figures = { requests: 0, refused: 0, most: 0, connections: 0 };
 let atOnce = 0;
 
 const server = createServer((request, response) => {
@@ -21,6 +21,7 @@ const server = createServer((request, response) => {
     response.writeHead(200, { 'fanfare-cache-seconds': cacheS }).end('true');
   }, ms);
 });
+server.on('connection', () => figures.connections++);
 server.listen(0, '127.0.0.1', 4096, () => {
   const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
   process.send?.({ port });

@@ -16,10 +16,11 @@ import { readOptions } from '../../test/harness/options.js';
 import { count, run } from '../../test/harness/run.js';
 import { NO_LIMITS, scrape, startServer, urlOf } from '../../test/harness/server.js';
 import { HandshakeError, WsClient } from '../../test/harness/ws-client.js';
+import { cpuSecondsOf } from './machine.js';
 
 const BACKEND = fileURLToPath(new URL('hooks-backend.js', import.meta.url));
 const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
-const WARM_UP_MS = 1000;
+const WARM_UP_MS = 3000;
 
 const { values } = readOptions(
   'Measures handshakes with an onConnect.',
@@ -69,7 +70,8 @@ async function start(test, kind) {
     backend.send('figures');
     return (await once(backend, 'message'))[0];
   };
-  return { server, url: new URL(urlOf(server)), figures };
+  const pids = { workers: server.workerPids(), backend: [Number(backend.pid)] };
+  return { server, url: new URL(urlOf(server)), figures, pids };
 }
 
 /** @param {URL} url @param {number} endMs @param {(ms: number) => void} onOpen */
@@ -82,38 +84,48 @@ async function openAndClose(url, endMs, onOpen) {
   }
 }
 
+/** @param {import('../../test/harness/run.js').Run} test @param {string} kind */
+async function startKind(test, kind) {
+  const { url, pids, figures } = await start(test, kind);
+  const latencies = new Float64Array(BUCKETS);
+  const cpuS = { workers: 0, backend: 0 };
+  return { url, pids, figures, latencies, cpuS, all: 0, rates: /** @type {number[]} */ ([]) };
+}
+
+/** One round. @param {Awaited<ReturnType<typeof startKind>>} one */
+async function measureRound(one) {
+  const warmMs = performance.now() + WARM_UP_MS;
+  const endMs = warmMs + 1000 * seconds;
+  let opens = 0;
+  const onOpen = (/** @type {number} */ tookMs) => {
+    one.all++;
+    if (performance.now() < warmMs) return;
+    opens++;
+    one.latencies[bucketOf(1000 * tookMs)]++;
+  };
+  const cpuS = () => [cpuSecondsOf(one.pids.workers), cpuSecondsOf(one.pids.backend)];
+  const [workers, backend] = cpuS();
+  await Promise.all(Array.from({ length: clients }, () => openAndClose(one.url, endMs, onOpen)));
+  one.cpuS.workers += cpuS()[0] - workers;
+  one.cpuS.backend += cpuS()[1] - backend;
+  one.rates.push(Math.round(opens / seconds));
+}
+
 /** @param {import('../../test/harness/run.js').Run} test */
 async function measureRate(test) {
-  /** @type {Map<string, {url: URL, opened: number[], latencies: Float64Array}>} */
-  const all = new Map();
-  for (const kind of kinds)
-    all.set(kind, {
-      ...(await start(test, kind)),
-      opened: [],
-      latencies: new Float64Array(BUCKETS),
-    });
-  for (let round = 0; round < rounds; round++)
-    for (const { url, opened, latencies } of all.values()) {
-      const warmMs = performance.now() + WARM_UP_MS;
-      const endMs = warmMs + 1000 * seconds;
-      let opens = 0;
-      const onOpen = (/** @type {number} */ tookMs) => {
-        if (performance.now() < warmMs) return;
-        opens++;
-        latencies[bucketOf(1000 * tookMs)]++;
-      };
-      await Promise.all(Array.from({ length: clients }, () => openAndClose(url, endMs, onOpen)));
-      opened.push(Math.round(opens / seconds));
-    }
-  for (const [kind, { opened, latencies }] of all) {
+  /** @type {[string, Awaited<ReturnType<typeof startKind>>][]} */
+  const all = [];
+  for (const kind of kinds) all.push([kind, await startKind(test, kind)]);
+  for (let round = 0; round < rounds; round++) for (const [, one] of all) await measureRound(one);
+  for (const [kind, { rates, latencies, cpuS, figures, all: opens }] of all) {
     const [p50, p99] = [0.5, 0.99].map((share) => percentileMs(latencies, share).toFixed(1));
-    test.check(
-      `${kind}: handshakes/s in each round`,
-      '> 0',
-      opened.join(' '),
-      Math.min(...opened) > 0,
-    );
+    const isMet = Math.min(...rates) > 0;
+    test.check(`${kind}: handshakes/s in each round`, '> 0', rates.join(' '), isMet);
     test.note('ms of a handshake, p50 and p99', `${p50} ${p99}`);
+    const us = [cpuS.workers, cpuS.backend].map((s) => Math.round((1e6 * s) / opens));
+    test.note('us of CPU for each, workers and backend', us.join(' '));
+    const { requests, connections: made } = await figures();
+    test.note('backend: requests, connections', `${requests} ${made}`);
   }
 }
 

@@ -65,7 +65,10 @@ export async function testBackends(config, asJson) {
 async function ask({ hooks, hookTimeoutMs, maxMessageBytes }, backend) {
   const [hook] = backend.hooks;
   const log = { info: () => {}, error: () => {} };
-  const parts = { maxPayloadBytes: maxMessageBytes, counters: createHookCounters(), log };
+  const parts = {
+    ...{ maxPayloadBytes: maxMessageBytes, timeoutMs: hookTimeoutMs },
+    ...{ counters: createHookCounters(), log },
+  };
   const settings = { publicOnly: hooks?.publicOnly ?? false, backends: [backend] };
   const call = /** @type {(...args: unknown[]) => unknown} */ (backendHooks(settings, parts)[hook]);
   try {

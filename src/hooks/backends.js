@@ -42,6 +42,7 @@ const REASONS = /** @type {const} */ ({
 /**
  * @typedef {object} BackendParts
  * @property {number} maxPayloadBytes of a changed payload or a result
+ * @property {number} timeoutMs of a call, with its time in line
  * @property {import('../observability/counters.js').HookCounters} counters
  * @property {Pick<import('pino').Logger, 'info'|'error'>} log
  */
@@ -68,12 +69,14 @@ class HookBackend {
    * @param {HookBackendSettings} settings @param {boolean} publicOnly @param {AnswerCache} cache
    * @param {BackendParts} parts
    */
-  constructor({ url, secrets, headers }, publicOnly, cache, { maxPayloadBytes, counters, log }) {
+  constructor({ url, secrets, headers }, publicOnly, cache, parts) {
+    const { maxPayloadBytes, timeoutMs, counters, log } = parts;
     this.url = url;
     this.secrets = secrets;
     this.headers = headers;
     this.cache = cache;
     this.maxPayloadBytes = maxPayloadBytes;
+    this.timeoutMs = timeoutMs;
     /** Without the path and the query, which may have secrets. */
     this.origin = new URL(url).origin;
     this.pause = new BackendPause({ origin: this.origin, counters, log });
@@ -107,6 +110,7 @@ class HookBackend {
 
   /** @param {Question} question @param {string} name @param {AbortSignal} signal */
   async #ask(question, name, signal) {
+    const beganMs = performance.now();
     try {
       const response = await this.#post(JSON.stringify(question), signal);
       const text = await this.#bodyOf(response, this.#maxBytesOf(question.hook));
@@ -120,9 +124,11 @@ class HookBackend {
       this.pause.end(true);
       return answer;
     } catch (error) {
-      // Pauses do not cure answers that are wrong.
       const { reason, message } = /** @type {HookError} */ (error);
-      this.pause.end(reason === 'answer', message);
+      // If the line has left it little time, that is not the backend's fault.
+      const wasCut = reason === 'timeout' && performance.now() - beganMs < this.timeoutMs / 2;
+      // Pauses do not cure answers that are wrong.
+      if (!wasCut) this.pause.end(reason === 'answer', message);
       throw error;
     }
   }

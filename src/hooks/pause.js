@@ -26,7 +26,7 @@ export class BackendPause {
     this.log = log;
   }
 
-  /** May a request go out? If so, `end` has to follow. */
+  /** May a request go out? `end` follows if it shows whether the backend works. */
   begin() {
     if (this.#failures < FAILURES) return true;
     if (performance.now() < this.#untilMs) return false;

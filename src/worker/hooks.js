@@ -20,8 +20,12 @@ export async function prepareHooks(settings) {
   const { backendHooks } = await import('../hooks/backends.js');
   return (parts) => {
     const { config, counters, log } = parts;
-    const { maxMessageBytes: maxPayloadBytes } = config;
-    const functions = backendHooks(settings, { maxPayloadBytes, counters: counters.hooks, log });
+    const functions = backendHooks(settings, {
+      maxPayloadBytes: config.maxMessageBytes,
+      timeoutMs: config.hookTimeoutMs,
+      counters: counters.hooks,
+      log,
+    });
     return new WorkerHooks(functions, parts);
   };
 }

@@ -54,7 +54,7 @@ const KINDS = {
     const counters = createHookCounters();
     const settings = { url, hooks: NAMES, secrets: [HOOKS_SECRET], headers: [] };
     const log = { info: () => {}, error: () => {} };
-    const parts = { maxPayloadBytes: MAX_PAYLOAD, counters, log };
+    const parts = { maxPayloadBytes: MAX_PAYLOAD, timeoutMs: 60_000, counters, log };
     return build(backendHooks({ backends: [settings], publicOnly: false }, parts), counters);
   },
 };

@@ -29,7 +29,7 @@ function build(url, options = {}) {
   const settings = { url, headers, hooks: HOOK_NAMES, secrets: options.secrets ?? [HOOKS_SECRET] };
   const functions = backendHooks(
     { backends: [settings], publicOnly },
-    { maxPayloadBytes: MAX_PAYLOAD, counters, log: { info: log, error: log } },
+    { maxPayloadBytes: MAX_PAYLOAD, timeoutMs, counters, log: { info: log, error: log } },
   );
   const hooks = new Hooks({
     functions,
@@ -41,7 +41,7 @@ function build(url, options = {}) {
     turn: new Turn(),
     log: { warn: (fields) => void lines.push(String(/** @type {any} */ (fields).err?.message)) },
   });
-  return { hooks, counters, lines };
+  return { hooks, functions, counters, lines };
 }
 
 /** @param {object} [fields] */
@@ -403,6 +403,29 @@ test(
     assert.deepEqual(await Promise.all([call(), call()]), ['allowed', 'HOOK_FAILED']);
     assert.deepEqual([requests, await call(), counters.paused], [22, 'allowed', 0]);
     assert.match(lines.join(), /answers again/);
+  },
+);
+
+test(
+  'calls that had little time left after the line do not pause the backend',
+  limit,
+  async (t) => {
+    stayAlive(t);
+    let requests = 0;
+    let abort = () => {};
+    const { url } = await listen(t, (request) => {
+      request.resume();
+      requests++;
+      abort();
+    });
+    const { functions, counters } = build(url);
+    for (let n = 0; n < 25; n++) {
+      const controller = new AbortController();
+      abort = () => controller.abort();
+      const call = functions.onJoin?.(/** @type {any} */ (visitor()), 'a', controller);
+      await assert.rejects(Promise.resolve(call), { reason: 'timeout' });
+    }
+    assert.deepEqual([requests, counters.paused], [25, 0]);
   },
 );
 
