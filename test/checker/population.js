@@ -40,6 +40,11 @@ export const PUSHER_ROOM = 'presence-0';
 /** Of Centrifugo's protocol, over each of its transports. */
 const CENTRIFUGOS = 12;
 const LIBRARIES = 6;
+/** Groups that a run may leave out. */
+const GROUPS = /** @type {const} */ ([
+  ...['visitors', 'streams', 'libraries', 'people', 'crowd', 'suspects', 'commuters'],
+  ...['pushers', 'members', 'centrifugos'],
+]);
 /** Less than any history keeps, and than a reply may hold. */
 const LAST = 30;
 const TICK_MS = 250;
@@ -106,8 +111,10 @@ export class Population {
    * @param {import('./random.js').Random} parts.random
    * @param {boolean} [parts.hasCommuters]
    * @param {number} [parts.bytes] of padding in the values of rooms with state
+   * @param {readonly string[]} [parts.groups] only these of GROUPS, and `states`; without it: all
    */
   constructor({
+    groups,
     firstId,
     urls,
     wires,
@@ -201,6 +208,7 @@ export class Population {
         }),
     );
     this.states = new StatePeople({ firstId: id, urls, wires, secret, recorder, random, bytes });
+    if (groups !== undefined) this.#keep(groups);
     /** How many of the suspects are revoked. */
     this.revoked = 0;
     this.isRevoking = false;
@@ -208,6 +216,12 @@ export class Population {
     this.isStirring = true;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
+  }
+
+  /** @param {readonly string[]} groups */
+  #keep(groups) {
+    for (const group of GROUPS) if (!groups.includes(group)) this[group] = [];
+    if (!groups.includes('states')) this.states.dismiss();
   }
 
   /**
@@ -281,24 +295,27 @@ export class Population {
   silence() {
     clearInterval(this.timer);
     this.states.silence();
+    if (!this.streams.includes(this.mover)) return;
     this.mover.visits = this.mover.visits.slice(0, 1);
     this.mover.leave(0);
   }
 
   #tick() {
-    const { random, visitors, libraries, crowd } = this;
+    const { random, visitors, streams, libraries, crowd } = this;
     const isTime = (/** @type {keyof typeof TICKS} */ what) => random.next() * TICKS[what] < 1;
     for (const library of libraries)
       if (!library.isStream) library.publish(random.pick([...library.places.keys()]));
-    if (isTime('visit')) random.pick(visitors).leave(random.between(...VISIT_MS));
-    if (isTime('again')) {
+    if (isTime('visit') && visitors.length > 0)
+      random.pick(visitors).leave(random.between(...VISIT_MS));
+    if (isTime('again') && libraries.length > 0) {
       const library = random.pick(libraries);
       library.again(random.pick([...library.places.keys()]));
     }
-    if (isTime('move')) this.mover.leave(random.between(...MOVE_MS));
+    if (isTime('move') && streams.includes(this.mover))
+      this.mover.leave(random.between(...MOVE_MS));
     if (isTime('revoke')) this.#revoke();
     if (!this.isStirring) return;
-    if (isTime('crowd')) random.pick(crowd).leave(random.between(...VISIT_MS));
+    if (isTime('crowd') && crowd.length > 0) random.pick(crowd).leave(random.between(...VISIT_MS));
     if (isTime('stir')) this.stir([...this.people, ...this.members]);
     if (isTime('commute') && this.commuters.length > 0) this.stir(this.commuters);
   }
@@ -306,6 +323,7 @@ export class Population {
   /** Somebody leaves, and returns later. @param {readonly (Person|PusherClient)[]} [people] */
   stir(people = this.people) {
     const { random } = this;
+    if (people.length === 0) return;
     const person = random.pick(people);
     const awayMs = random.between(...AWAY_MS);
     if (random.below(2) === 0) person.leave(awayMs);

@@ -77,12 +77,20 @@ export class StatePeople {
     this.skipped = 0;
   }
 
+  /** Nobody takes part. */
+  dismiss() {
+    this.clients = [];
+    this.libraries = [];
+    this.publishers = [];
+  }
+
   get members() {
     return [...this.clients, ...this.libraries];
   }
 
   /** They begin to publish. */
   begin() {
+    if (this.publishers.length === 0) return;
     this.timer = setInterval(() => this.#tick(), TICK_MS);
   }
 
@@ -92,6 +100,7 @@ export class StatePeople {
 
   /** In calm: records what each member shows, and what the backend has. */
   async compare() {
+    if (this.members.length === 0) return;
     for (const room of ROOMS) {
       const before = await this.#read(room);
       const shown = this.members.map((member) => ({ member, entries: member.shown(room) }));

@@ -32,6 +32,7 @@ const STOP_MS = 5000;
  * @property {number} rate messages a second, all together
  * @property {number} [bytes] of padding in each
  * @property {boolean} [isMixed] with a population: streams, libraries, users (population.js)
+ * @property {readonly string[]} [groups] of the population; without it: all
  * @property {boolean} [hasCommuters] in it
  * @property {boolean} [hasPusher] with clients of Pusher's protocol in it
  * @property {boolean} [hasCentrifugo] with clients of Centrifugo's protocol in it
@@ -65,6 +66,7 @@ export class Workload {
       plain: this.rooms.filter((room) => !room.startsWith(HISTORY_PREFIX)),
       seed: random.seed,
       ...(load.isMixed && FACTS),
+      ...(load.groups && !load.groups.includes('crowd') && { capped: {} }),
     });
     this.clients = Array.from(
       { length: load.clients },
@@ -89,6 +91,7 @@ export class Workload {
           ...{ firstId, urls, wires, secret, rooms, history, app, recorder, random },
           hasCommuters: load.hasCommuters,
           bytes: load.bytes,
+          groups: load.groups,
           hasCentrifugo: load.hasCentrifugo,
         })
       : null;

@@ -21,6 +21,8 @@ import { cut, FAULTS_OF_REPLICAS } from './faults-of-replicas.js';
 /** A server with more unexpected deaths in a minute gives up. */
 const MAX_KILLS = 3;
 const KILL_WINDOW_MS = 65_000;
+/** What a Redis that evicts keys takes in `redisEvicts`. */
+const EVICTED = /\bstate:\{/;
 
 /** @type {Readonly<Record<string, Fault>>} */
 export const FAULTS = Object.freeze({
@@ -72,6 +74,18 @@ export const FAULTS = Object.freeze({
       return async () => {
         server.start();
         await world.whole(server);
+      };
+    },
+  },
+  /** All its processes stand still, as in a suspended virtual machine. */
+  machineSuspended: {
+    holdMs: [1000, 45_000],
+    inflict(world, random) {
+      const { machine } = random.pick(world.servers);
+      const processes = [...machine.processes];
+      for (const one of processes) one.signal('SIGSTOP');
+      return () => {
+        for (const one of processes) one.signal('SIGCONT');
       };
     },
   },
@@ -242,6 +256,27 @@ export const FAULTS = Object.freeze({
       return () => {
         server.refusesWrites = null;
       };
+    },
+  },
+  /** Redis evicts a key of a room with state. */
+  redisEvicts: {
+    holdMs: [0, 0],
+    needs: 'redis',
+    inflict({ primaries }, random) {
+      const { server } = anyOf(primaries, random);
+      const names = server.keys.names().filter((name) => EVICTED.test(name));
+      if (names.length > 0) server.evict(random.pick(names));
+      return () => {};
+    },
+  },
+  /** The user of the servers may publish to no channel. */
+  redisForbidsChannels: {
+    holdMs: [300, 4000],
+    needs: 'redis',
+    inflict({ primaries }, random) {
+      const user = anyOf(primaries, random).server.users.get('default');
+      user?.apply('resetchannels');
+      return () => user?.apply('allchannels');
     },
   },
   ...FAULTS_OF_REPLICAS,

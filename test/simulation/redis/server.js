@@ -340,6 +340,12 @@ export class RedisServer {
     this.startedMs = this.now();
   }
 
+  /** @param {string} name of a key that it drops to have memory */
+  evict(name) {
+    this.keys.remove(name);
+    this.#record(['DEL', name], null);
+  }
+
   empty() {
     this.keys.clear();
     this.#record(['FLUSHALL'], null, true);
