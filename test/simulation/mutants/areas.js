@@ -4,7 +4,7 @@
 
 export const AREAS = Object.freeze({
   state: {
-    unit: ['state-sync', 'histories', 'history-reader', 'protocol', 'redis-state-script'],
+    unit: ['state-sync', 'histories', 'history-reader', 'protocol', 'redis-scripts'],
     contract: ['state', 'redis-promises', 'history'],
   },
   webhooks: {
@@ -16,6 +16,7 @@ export const AREAS = Object.freeze({
       'webhook-recording',
       'webhook-pusher',
       'courier-interleavings',
+      'redis-scripts',
     ],
     contract: ['webhook-queue', 'webhook-transitions', 'webhook-transitions-redis', 'occupancy'],
   },

@@ -1,5 +1,5 @@
-// redis-state-script.test.js: the scripts of rooms with state on the simulation's Redis, for what a
-// real one cannot be made to do within a test.
+// redis-scripts.test.js: scripts on the simulation's Redis, for what a real one cannot be made to do
+// within a test, and for what only its keys show.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -38,4 +38,17 @@ test('a state that outlives a restart of Redis continues under a new epoch', () 
   const [second, next, flags] = publish('c', 'e3'.padStart(16, '0'));
   assert.deepEqual([second.slice(32), next, flags], ['e3'.padStart(16, '0'), 3, '1']);
   assert.deepEqual([...(server.keys.read('values', 'hash')?.keys() ?? [])], ['a', 'b', 'c']);
+});
+
+test('an idempotency key lives no longer because its event was recorded', () => {
+  const { server } = build();
+  const user = /** @type {any} */ (server.users.get('default'));
+  const bounds = 'local IS_SHARDED, MAX_ENTRIES, MAX_PAYLOADS = false, 100, 100\n';
+  const sha = server.scripts.load(bounds + readScript('record') + readScript('events'));
+  server.run(['SET', 'key', 'fingerprint', 'PX', '60000'], user);
+  const keys = ['sequence', 'partition', 'state', 'key'];
+  server.scripts.run(sha, keys, ['message.published', '', '"room":"r"', '4'], user);
+  assert.deepEqual(server.run(['GET', 'key'], user), 'fingerprint:e');
+  assert.equal(server.run(['PTTL', 'key'], user), 60_000);
+  assert.equal(server.run(['XLEN', 'partition'], user), 1);
 });
