@@ -4,13 +4,18 @@
 //
 // A notice may be lost, so the list is read at the start, whenever the broker comes back, and every
 // 30 s. No token is accepted until the first read has succeeded. Later an outage changes nothing:
-// revocations that the backend has lost are added again from memory.
+// revocations that the backend has lost are added again from memory. If they are few, other workers
+// may have missed them: a primary of Redis that was replaced may have kept them for this worker
+// alone. So these are announced again, too.
 
 import { TokenError } from './token-error.js';
 
 const READ_INTERVAL_MS = 30_000;
 /** After a failed read. */
 const RETRY_INTERVAL_MS = 1000;
+
+/** If the backend has lost more, it has lost its data, and every worker has a copy. */
+const MAX_ANNOUNCED = 100;
 
 /** @import { Revocation, RevocationStore } from '../backend/revocations.js' */
 
@@ -106,7 +111,7 @@ export class RevocationLog {
       this.#isLoaded = true;
       if (this.#isFailing) this.log.info({ count: known.length }, 'revocations can be read again');
       this.#isFailing = false;
-      for (const lost of this.revocations.beyond(known)) await this.store.add(lost);
+      await this.#addAgain(this.revocations.beyond(known));
     } catch (error) {
       waitMs = RETRY_INTERVAL_MS;
       if (!this.#isFailing && !this.#isClosed) {
@@ -120,5 +125,13 @@ export class RevocationLog {
     if (this.#isClosed) return;
     this.#timer = setTimeout(() => this.refresh(), waitMs);
     this.#timer.unref();
+  }
+
+  /** @param {Revocation[]} lost */
+  async #addAgain(lost) {
+    for (const one of lost) {
+      await this.store.add(one);
+      if (lost.length <= MAX_ANNOUNCED) await this.announce(one);
+    }
   }
 }

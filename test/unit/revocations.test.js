@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import pino from 'pino';
+import { RevocationLog } from '../../src/auth/revocation-log.js';
 import { Revocations } from '../../src/auth/revocations.js';
 import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
@@ -213,4 +214,36 @@ test('a token that is revoked while it is verified is refused', async () => {
     [identity, '', ''],
     [null, 'INVALID_TOKEN', ''],
   ]);
+});
+
+/** A worker alone knows these, and the backend has none. @param {number} count */
+async function announcedOf(count) {
+  const { revocations } = build();
+  for (let i = 0; i < count; i++) revocations.add(revocations.create({ user: `u${i}` }));
+  /** @type {(string|null)[]} */
+  const added = [];
+  /** @type {(string|null)[]} */
+  const announced = [];
+  const log = new RevocationLog({
+    store: {
+      read: async () => [],
+      add: async ({ user }) => added.push(user) > 0,
+    },
+    announce: async ({ user }) => void announced.push(user),
+    revocations,
+    onRevoked() {},
+    log: { warn: (fields) => assert.fail(String(fields)), info() {} },
+  });
+  await log.refresh();
+  log.close();
+  assert.equal(added.length, count);
+  return announced;
+}
+
+test('revocations that a replaced primary kept for one worker alone reach the others at once', async () => {
+  assert.deepEqual(await announcedOf(2), ['u0', 'u1']);
+});
+
+test('if the backend has lost many revocations, workers do not announce them all', async () => {
+  assert.deepEqual(await announcedOf(101), []);
 });
