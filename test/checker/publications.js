@@ -94,11 +94,18 @@ export class Stream {
 
   /**
    * Did this stream take something until `t` that was sent when `other` was known already? Then it
-   * is the later one of the two, however late an ack may be.
+   * is the later one of the two, however late an ack may be. If a replaced primary goes on beside
+   * its successor, both did; the later one is then the one that went on longer.
    * @param {Stream} other @param {number} t
    */
   succeeded(other, t) {
-    return this !== other && this.tookAfter(other.heardAt, t);
+    if (this === other || !this.tookAfter(other.heardAt, t)) return false;
+    return !other.tookAfter(this.heardAt, t) || this.tookAfter(other.#latestSent(t), t);
+  }
+
+  /** @param {number} t @returns {number} when the latest of those accepted until then was sent */
+  #latestSent(t) {
+    return this.okSentAt[this.#acceptances(t) - 1] ?? Number.NEGATIVE_INFINITY;
   }
 
   /**
@@ -106,7 +113,7 @@ export class Stream {
    * @param {number} sentAt @param {number} t
    */
   tookAfter(sentAt, t) {
-    return (this.okSentAt[this.#acceptances(t) - 1] ?? Number.NEGATIVE_INFINITY) > sentAt;
+    return this.#latestSent(t) > sentAt;
   }
 
   /**
