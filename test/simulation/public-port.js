@@ -151,7 +151,8 @@ export class HttpServer {
     const { name, door } = routeOf(request, this.doors);
     const streams =
       name !== 'stream' ? null : door === null ? this.streams : (door.streams ?? null);
-    const api = name === 'api' ? (door === null ? this.api : door.api) : null;
+    const api =
+      name === 'api' ? (door === null ? this.api : (door.apiFor?.(request) ?? door.api)) : null;
     if (name === 'websocket' && request.headers.upgrade === 'websocket') {
       socket.handOver();
       this.#admit({ request, door, socket, head: rest, wanted: null });

@@ -219,14 +219,15 @@ export async function simulate(plan, { keepsTrace = false, trees } = {}) {
       parts.load = { ...plan.load, hasPusher: plan.hasPusher };
       end = await direct(world, parts, recorder);
     };
-    world.clients.start({ exec: '', args: ['director'], env: {}, channel: 'none', parent: null });
+    const parts = { exec: '', args: ['director'], env: {}, channel: /** @type {const} */ ('none') };
+    const director = world.clients.start({ ...parts, parent: null });
     const chaosMs = plan.schedule.reduce(
       (sum, { waitMs, faults }) =>
         sum + waitMs + Math.max(0, ...faults.map(({ holdMs }) => holdMs)),
       0,
     );
     // A fault may wait a minute for what it heals.
-    await simulator.run(2 * chaosMs + REST_MS, () => end !== null || fleet.faults.length > 50);
+    await simulator.run(2 * chaosMs + REST_MS, () => end !== null || director?.isAlive === false);
     recorder.write({ type: 'end' });
   } finally {
     fleet.restoreGlobals();
