@@ -1,7 +1,8 @@
 // run.js: plants one bug after the other into a copy of the tree, runs the tests of its area, and
 // prints which of them found it.
 //
-//   node test/simulation/mutants/run.js [--suite unit,contract] [--area state] [--only NAME,NAME]
+//   node test/simulation/mutants/run.js [--suite unit,contract,simulation] [--area state]
+//     [--only NAME,NAME]
 //     [--seconds 120] [--json FILE]
 //
 // The copy has hard links to the files of the tree; the changed file is a new one. A suite ends with
@@ -21,6 +22,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { runPlan } from '../run-plan.js';
+import { kindOf } from '../shrink.js';
+import { drawPlan } from '../simulation.js';
 import { AREAS } from './areas.js';
 import { MUTANTS } from './list.js';
 
@@ -44,7 +48,11 @@ const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const SUITES = {
   unit: (tree, mutant, endMs) => runFiles(tree, 'unit', AREAS[mutant.area].unit, endMs),
   contract: (tree, mutant, endMs) => runFiles(tree, 'contract', AREAS[mutant.area].contract, endMs),
+  simulation: (tree, mutant, endMs) => runSeeds(tree, planOf(mutant), endMs),
 };
+const FIRST_SEED = 1;
+/** A short run meets fewer faults, but most seeds need few. */
+const CHAOS_MS = 30_000;
 
 const { values } = parseArgs({
   options: {
@@ -79,6 +87,12 @@ const found = rows.filter((row) => row.found !== null).length;
 console.log(`\n${found} of ${rows.length} found`);
 if (values.json !== undefined) writeFileSync(values.json, JSON.stringify(rows, null, 2));
 
+/** @param {Mutant} mutant @returns {object} parts of a simulated run's plan */
+function planOf({ area }) {
+  const of = /** @type {{plan?: object}} */ (AREAS[area]);
+  return of.plan ?? {};
+}
+
 /** Hard links, and the packages of the tree. */
 async function copyTree() {
   const paths = COPIED.map((name) => join(ROOT, name));
@@ -91,7 +105,8 @@ async function checkTests() {
   const areas = new Map(wanted.map((mutant) => [mutant.area, mutant]));
   for (const mutant of areas.values())
     for (const suite of suites) {
-      const by = await SUITES[suite](tree, mutant, performance.now() + 600_000);
+      const end = performance.now() + (suite === 'simulation' ? 1 : 600_000);
+      const by = await SUITES[suite](tree, mutant, end);
       if (by === null) continue;
       console.error(`${suite}/${by.file} fails without a planted bug: ${by.test}`);
       process.exit(1);
@@ -135,6 +150,21 @@ async function runFiles(tree, suite, files, endMs) {
     if (performance.now() > endMs) return null;
     const test = await runFile(tree, `test/${suite}/${file}.test.js`);
     if (test !== null) return { file, test };
+  }
+  return null;
+}
+
+/**
+ * Seed after seed, until one fails or the time is over.
+ * @param {string} tree @param {object} part of the plan, as this area needs it @param {number} endMs
+ * @returns {Promise<Omit<Found, 'suite'>|null>}
+ */
+async function runSeeds(tree, part, endMs) {
+  for (let seed = FIRST_SEED; performance.now() < endMs; seed++) {
+    const summary = await runPlan(drawPlan(seed, { ...part, chaosMs: CHAOS_MS }), {
+      trees: [tree],
+    });
+    if (!summary.isClean) return { file: `seed ${seed}`, test: kindOf(summary) };
   }
   return null;
 }

@@ -1,0 +1,61 @@
+// A simulated run is determined by its seed, and finds a fault of the program.
+
+import assert from 'node:assert/strict';
+import { cpSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+import { FAULTS } from '../simulation/faults.js';
+import { MUTANTS } from '../simulation/mutants/list.js';
+import { runPlan } from '../simulation/run-plan.js';
+import { drawPlan } from '../simulation/simulation.js';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+/** Small enough for a second of processor time. */
+const SMALL = {
+  topology: /** @type {const} */ ('redis'),
+  servers: 2,
+  workers: 1,
+  hasWebhooks: false,
+  hasPusher: false,
+  load: {
+    ...{ clients: 8, rooms: 4, hasHistory: true, roomsPerClient: 2, publishers: 2, rate: 10 },
+    ...{ isMixed: false, hasCentrifugo: false },
+  },
+  chaosMs: 5000,
+};
+
+test('the same seed gives the same trace', async () => {
+  const plan = drawPlan(7, SMALL);
+  const [one, again] = await Promise.all([runPlan(plan), runPlan(plan)]);
+  assert.ok(one.isClean, one.story?.join('\n'));
+  assert.ok(one.deliveries > 100, `${one.deliveries} deliveries`);
+  assert.equal(one.hash, again.hash);
+});
+
+test('a plan is JSON, and the draw of a seed does not change', () => {
+  const plan = drawPlan(7, SMALL);
+  assert.deepEqual(JSON.parse(JSON.stringify(plan)), plan);
+  assert.deepEqual(drawPlan(7, SMALL), plan);
+  assert.notDeepEqual(drawPlan(8, SMALL), plan);
+  for (const { faults } of plan.schedule)
+    for (const { name } of faults) assert.ok(name in FAULTS, name);
+});
+
+test('a planted bug breaks a rule', async (t) => {
+  const tree = temporaryFolder(t);
+  cpSync(join(ROOT, 'src'), join(tree, 'src'), { recursive: true });
+  cpSync(join(ROOT, 'package.json'), join(tree, 'package.json'));
+  symlinkSync(join(ROOT, 'node_modules'), join(tree, 'node_modules'));
+  const bug = MUTANTS.find(({ name }) => name === 'joins-replay-without-first');
+  assert.ok(bug);
+  const path = join(tree, bug.file);
+  writeFileSync(
+    path,
+    readFileSync(path, 'utf8').replace(bug.find, () => bug.replace),
+  );
+  const plan = drawPlan(7, { ...SMALL, only: ['clientsReset'] });
+  const { broken } = await runPlan(plan, { trees: [tree] });
+  assert.ok(broken.length > 0);
+});
