@@ -6,8 +6,10 @@ import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { test } from 'node:test';
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
+import { buildSync } from 'esbuild';
 import { publint } from 'publint';
 import { WebSocket } from 'ws';
+import { filesOf } from '../helpers/doc-code.js';
 import {
   install,
   installAlone,
@@ -133,6 +135,7 @@ import { Fanfare, FanfareError, type Room, type RoomPayload } from 'fanfare-clie
 import { Fanfare as NodeFanfare, type Meta } from 'fanfare-client/node';
 import { Fanfare as SharedFanfare } from 'fanfare-client/shared';
 import { Fanfare as Listener } from 'fanfare-client/sse';
+import { followAppState } from 'fanfare-client/mobile';
 import * as react from 'fanfare-client/react';
 import * as svelte from 'fanfare-client/svelte';
 import * as vue from 'fanfare-client/vue';
@@ -207,6 +210,12 @@ export function inSvelte(name: () => \`typed.\${number}\`) {
   svelte.useRoom(name, { onMessage: ({ words }) => words });
   return [text, one, svelte.usePresence(name).current.count, svelte.useConnection().current.reason];
 }
+type ReactNative = {
+  currentState: 'active' | 'background' | 'inactive';
+  addEventListener(type: 'change', listener: (state: ReactNative['currentState']) => void): { remove(): void };
+};
+export const follow = (AppState: ReactNative): (() => void) =>
+  followAppState(client, AppState, { sleepAfterMs: 1000 });
 export const provided = react.FanfareProvider({ client, children: [null, 'text'] });
 export const all = [NodeFanfare, SharedFanfare, Listener];
 export const retryable = (error: FanfareError): boolean => error.retryable;
@@ -406,9 +415,17 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
       );
       assert.equal(stdout, 'hello\n', stderr);
     }
-    for (const name of ['react', 'vue', 'svelte', '@types'])
+    for (const name of ['react', 'react-dom', 'vue', 'svelte', '@types'])
       symlinkSync(join(root, 'node_modules', name), join(client.home, 'node_modules', name));
     typeCheck(client.home, CLIENT_CONSUMER, 'typescript-7');
+    const app = filesOf('docs/react.md');
+    for (const [name, text] of Object.entries(app)) writeFileSync(join(client.home, name), text);
+    const vite = '--jsx react-jsx --module esnext --moduleResolution bundler --lib es2022,dom';
+    const tsc = join(root, 'node_modules/typescript-7/bin/tsc');
+    const options = ['--noEmit', '--strict', '--skipLibCheck', ...vite.split(' ')];
+    const compiled = run(client.home, process.execPath, tsc, ...options, ...Object.keys(app));
+    assert.equal(compiled.stdout, '', 'docs/react.md, followed in an empty folder');
+    buildSync({ entryPoints: [join(client.home, 'app.tsx')], bundle: true, write: false });
     await assertSound(client.tarball);
   });
 
