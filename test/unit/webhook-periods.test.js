@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { SharedPeriods } from '../../src/webhooks/shared-periods.js';
+import { courier } from '../helpers/courier.js';
 import { MemoryQueue } from '../helpers/memory-queue.js';
 
 /** @param {import('node:test').TestContext} t */
@@ -68,4 +69,24 @@ test('a courier that has not heard for 2.5 s is uncertain', async (t) => {
   queue.isDown = false;
   await advance(1000);
   assert.equal(one.periods.isCertain, true);
+});
+
+test('a courier takes no partition before it knows of drains', async (t) => {
+  const queue = new MemoryQueue();
+  const connect = queue.connect.bind(queue);
+  /** @type {(periods: {leavesMs: number, uncertainMs: number}) => void} */
+  let answer = () => {};
+  queue.connect = () => ({
+    ...connect(),
+    periods: () =>
+      new Promise((resolve) => {
+        answer = resolve;
+      }),
+  });
+  const { advance } = courier(t, { queue });
+  await advance(5000);
+  assert.ok(queue.partitions.every(({ fence }) => fence === 0));
+  answer({ leavesMs: 0, uncertainMs: 0 });
+  await advance(1000);
+  assert.ok(queue.partitions.every(({ fence }) => fence > 0));
 });
