@@ -6,7 +6,7 @@
 //                                                           and writes the entry; options: --seeds 20
 //                                                           --first 1 --chaos 60 --plan JSON --only LIST
 
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { print } from '../harness/run.js';
 import { treeBefore } from './old-trees.js';
@@ -26,6 +26,7 @@ const SEEDS = new URL('seeds/', import.meta.url);
 
 /** @returns {{name: string, entry: Entry}[]} */
 export function readCorpus() {
+  if (!existsSync(SEEDS)) return [];
   return readdirSync(SEEDS)
     .filter((name) => name.endsWith('.json'))
     .sort()

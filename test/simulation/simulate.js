@@ -7,6 +7,7 @@
 // A seed that breaks an invariant is reduced and told as a story, with the command that repeats it.
 // Exits with 0 if nothing was violated.
 
+import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { Random } from '../checker/random.js';
@@ -30,6 +31,7 @@ const { values: options, given } = readOptions(
   `minutes M | number 0.01..6000 | 10 | duration, of fresh seeds
   seed N | whole 0.. | | runs this seed only
   first N | whole 0.. | | first of the seeds; without it they are fresh
+  commit | | | the seeds of this commit: the same for everybody who has it
   jobs N | whole 1..64 | ${availableParallelism()} | processes at a time
   plan JSON | | | replaces parts of what the seed draws
   chaos S | number 0..36000 | 120 | virtual seconds with faults
@@ -89,7 +91,7 @@ async function main() {
   if (options.corpus) return corpus();
   if (given.has('seed')) return one(draw(options.seed));
   const endMs = Date.now() + options.minutes * 60_000;
-  const fresh = new Random(Math.floor(Math.random() * 2 ** 32));
+  const fresh = new Random(options.commit ? seedOfCommit() : Math.floor(Math.random() * 2 ** 32));
   let next = given.has('first') ? options.first : 0;
   const sum = { runs: 0, virtualMs: 0, cpuMs: 0, events: 0, deliveries: 0, checks: 0, failed: 0 };
   await Promise.all(
@@ -117,6 +119,12 @@ async function main() {
     `${sum.runs} seeds, ${(sum.virtualMs / 3_600_000).toFixed(2)} virtual hours in ${(sum.cpuMs / 1000).toFixed(0)} s of CPU, ${sum.events} events, ${sum.deliveries} deliveries, ${sum.checks} checks: ${sum.failed === 0 ? 'ok' : `${sum.failed} FAILED`}`,
   );
   return sum.failed === 0 ? 0 : 1;
+}
+
+/** Fresh for each commit, so that one that has passed keeps passing. */
+function seedOfCommit() {
+  const commit = execFileSync('git', ['rev-parse', 'HEAD'], { encoding: 'utf8' });
+  return Number.parseInt(commit.slice(0, 8), 16);
 }
 
 /** @param {Plan} plan */
