@@ -74,19 +74,16 @@ test('a courier that has not heard for 2.5 s is uncertain', async (t) => {
 test('a courier takes no partition before it knows of drains', async (t) => {
   const queue = new MemoryQueue();
   const connect = queue.connect.bind(queue);
-  /** @type {(periods: {leavesMs: number, uncertainMs: number}) => void} */
-  let answer = () => {};
+  /** @type {((periods: {leavesMs: number, uncertainMs: number}) => void)[]} */
+  const asked = [];
   queue.connect = () => ({
     ...connect(),
-    periods: () =>
-      new Promise((resolve) => {
-        answer = resolve;
-      }),
+    periods: () => new Promise((resolve) => void asked.push(resolve)),
   });
   const { advance } = courier(t, { queue });
   await advance(5000);
   assert.ok(queue.partitions.every(({ fence }) => fence === 0));
-  answer({ leavesMs: 0, uncertainMs: 0 });
+  for (const answer of asked) answer({ leavesMs: 0, uncertainMs: 0 });
   await advance(1000);
   assert.ok(queue.partitions.every(({ fence }) => fence > 0));
 });
