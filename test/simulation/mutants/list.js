@@ -607,7 +607,7 @@ export const MUTANTS = Object.freeze([
   {
     name: 'revocations-lost-by-redis',
     file: 'src/auth/revocation-log.js',
-    find: '      for (const lost of this.revocations.beyond(known)) await this.store.add(lost);\n',
+    find: '      await this.#addAgain(this.revocations.beyond(known));\n',
     replace: '',
     area: 'operations',
     whatAUserWouldSee: 'after Redis lost its data, a new server accepts a revoked token',
