@@ -1,7 +1,7 @@
 // old-trees.js: the program as it was before a fix.
 
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -31,4 +31,20 @@ export function treeBefore(fix) {
     throw new Error(`this repository has no program from before ${fix}`, { cause: error });
   }
   return { tree, remove };
+}
+
+/**
+ * Leaves out the settings of Fanfare that an earlier program does not have: it would not start.
+ * @template {Record<string, string>} Env
+ * @param {string} tree @param {Env} env @returns {Env}
+ */
+export function settingsKnownTo(tree, env) {
+  const text = readdirSync(join(tree, 'src'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.js'))
+    .map((name) => readFileSync(join(tree, 'src', name), 'utf8'))
+    .join('');
+  const entries = Object.entries(env).filter(
+    ([name]) => !name.startsWith('FANFARE_') || new RegExp(`\\b${name}\\b`).test(text),
+  );
+  return /** @type {Env} */ (Object.fromEntries(entries));
 }

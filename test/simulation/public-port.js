@@ -206,7 +206,7 @@ export class HttpServer {
     }
     if (length === 0) {
       socket.handOver();
-      const later = streams.withBody(wanted, NOTHING);
+      const later = streams.withBody?.(wanted, NOTHING) ?? null;
       if (later !== null) this.#refuseStream(socket, streams, wanted, later);
       else this.#admit({ request, door, socket, head: rest, wanted: { streams, request: wanted } });
       return false;
@@ -218,7 +218,7 @@ export class HttpServer {
       if (socket.destroyed) return;
       socket.removeAllListeners('data');
       socket.handOver();
-      const later = streams.withBody(wanted, Buffer.concat(parts));
+      const later = streams.withBody?.(wanted, Buffer.concat(parts)) ?? null;
       if (later !== null) this.#refuseStream(socket, streams, wanted, later);
       else
         this.#admit({ request, door, socket, head: NOTHING, wanted: { streams, request: wanted } });

@@ -3,6 +3,7 @@
 import { join } from 'node:path';
 import { FAULTS } from './faults.js';
 import { Fleet } from './fleet.js';
+import { settingsKnownTo } from './old-trees.js';
 import { Sentinels } from './sentinels.js';
 import { SimulatedCluster } from './simulated-cluster.js';
 
@@ -115,8 +116,10 @@ export class World {
       ...this.#redisEnv,
     };
     const { trees } = this;
-    const main = trees.length === 0 ? undefined : join(trees[i % trees.length], 'src/main.js');
-    this.servers.push(new SimulatedFanfare(fleet, machine, env, main));
+    const tree = trees[i % trees.length];
+    const main = tree === undefined ? undefined : join(tree, 'src/main.js');
+    const known = tree === undefined ? env : settingsKnownTo(tree, env);
+    this.servers.push(new SimulatedFanfare(fleet, machine, known, main));
   }
 
   get nowMs() {
