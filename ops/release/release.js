@@ -108,14 +108,36 @@ function save(file, content) {
   files.push(file);
 }
 
+/**
+ * A folder with the manifest and the lock of what production installs. `npm sbom --omit=dev` leaves
+ * out packages that development needs, too, and what they depend on.
+ * @param {string} source
+ */
+function productionOf(source) {
+  // npm takes the name of the SBOM from the folder.
+  const folder = join(source, '../production/fanfare');
+  mkdirSync(folder, { recursive: true });
+  const [manifest, lock] = ['package.json', 'package-lock.json'].map((file) =>
+    JSON.parse(readFileSync(join(source, file), 'utf8')),
+  );
+  delete manifest.devDependencies;
+  delete lock.packages[''].devDependencies;
+  for (const [path, { dev, devOptional }] of Object.entries(lock.packages))
+    if (dev || devOptional) delete lock.packages[path];
+  writeFileSync(join(folder, 'package.json'), JSON.stringify(manifest));
+  writeFileSync(join(folder, 'package-lock.json'), JSON.stringify(lock));
+  return folder;
+}
+
 const base = `${name}-${version}`;
 for (const tarball of tarballs) save(basename(tarball), readFileSync(tarball));
+const production = productionOf(source);
 for (const [format, ending] of [
   ['cyclonedx', 'cdx.json'],
   ['spdx', 'spdx.json'],
 ]) {
   const options = ['--omit=dev', '--package-lock-only', `--sbom-format=${format}`];
-  save(`${base}.${ending}`, `${run(source, 'npm', 'sbom', ...options)}\n`);
+  save(`${base}.${ending}`, `${run(production, 'npm', 'sbom', ...options)}\n`);
 }
 
 // In-toto statement v1 with a SLSA provenance v1, https://slsa.dev/spec/v1.0/provenance
