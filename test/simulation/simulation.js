@@ -90,7 +90,8 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
       hasHistory: true,
       roomsPerClient: 3,
       publishers: 8,
-      rate: random.pick([2, 10, 40]),
+      // A server that is asked to publish less often is not known to be away.
+      rate: random.pick([5, 10, 40]),
       isMixed,
       hasCentrifugo: isMixed && random.next() < 0.3,
     },
