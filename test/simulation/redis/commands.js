@@ -220,7 +220,7 @@ function xrange(isReversed) {
     const [, name, a, b, option, count] = words;
     const [from, to] = isReversed ? [b, a] : [a, b];
     if (option !== undefined && option.toUpperCase() !== 'COUNT') throw new Failure(SYNTAX);
-    const ids = [parseBound(from, 0), parseBound(to, LARGEST_SEQ)];
+    const ids = [rangeStart(from), rangeEnd(to)];
     const most = count === undefined ? Infinity : integer(count);
     const stream = keys.read(name, 'stream');
     if (stream === undefined) return [];
@@ -229,6 +229,20 @@ function xrange(isReversed) {
       .range(ids[0], ids[1], most, isReversed)
       .map((entry) => [idText(entry), [...entry.fields]]);
   };
+}
+
+/** @param {string} text `(` before an ID leaves it out */
+function rangeStart(text) {
+  if (text[0] !== '(') return parseBound(text, 0);
+  const { ms, seq } = parseId(text.slice(1), 0);
+  return seq === LARGEST_SEQ ? { ms: ms + 1, seq: 0 } : { ms, seq: seq + 1 };
+}
+
+/** @param {string} text */
+function rangeEnd(text) {
+  if (text[0] !== '(') return parseBound(text, LARGEST_SEQ);
+  const { ms, seq } = parseId(text.slice(1), LARGEST_SEQ);
+  return seq === 0 ? { ms: ms - 1, seq: LARGEST_SEQ } : { ms, seq: seq - 1 };
 }
 
 /** @param {number} index @param {number} size @returns {number} */

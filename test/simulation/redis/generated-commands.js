@@ -101,8 +101,8 @@ export function commandsOf(random, fence) {
     () => [
       pick(['XRANGE', 'XREVRANGE']),
       key('x'),
-      id(),
-      id(),
+      `${pick(['', '', '('])}${id()}`,
+      `${pick(['', '', '('])}${id()}`,
       ...pick([[], ['COUNT', '3'], ['COUNT', number()]]),
     ],
     () => ['XRANGE', key('x'), '-', '+', 'COUNT', '5'],
