@@ -95,6 +95,7 @@ test('each block of docs/client.md compiles with the settings of Vite', {
       'fanfare/client/shared': [`${client}shared/index.js`],
       'fanfare/client/sse': [`${client}sse/index.js`],
       'fanfare-client': [`${client}index.js`],
+      'fanfare/server': [join(root, 'src/sdk/index.js')],
     },
   };
   assert.equal(compile(folder, options, names.recipes), '');
