@@ -25,6 +25,11 @@ const CACHE_HEADER = 'fanfare-cache-seconds';
 const MAX_CACHE_S = 3600;
 /** The hooks whose answers may be kept. @type {ReadonlySet<HookName>} */
 const KEPT = new Set(['onConnect', 'onJoin']);
+/**
+ * A backend with these takes no requests now. Others may depend on what a client has sent, and one
+ * client must not pause the backend for all.
+ */
+const OVERLOADED = new Set([429, 502, 503, 504]);
 
 /** Why a call without an answer failed. */
 const REASONS = /** @type {const} */ ({
@@ -111,8 +116,10 @@ class HookBackend {
   /** @param {Question} question @param {string} name @param {AbortSignal} signal */
   async #ask(question, name, signal) {
     const beganMs = performance.now();
+    let status = 0;
     try {
       const response = await this.#post(JSON.stringify(question), signal);
+      status = response.statusCode ?? 0;
       const text = await this.#bodyOf(response, this.#maxBytesOf(question.hook));
       const answer = this.#read(question.hook, response, text);
       const seconds = name === '' ? 0 : cacheSecondsOf(response);
@@ -128,7 +135,8 @@ class HookBackend {
       // If the line has left it little time, that is not the backend's fault.
       const wasCut = reason === 'timeout' && performance.now() - beganMs < this.timeoutMs / 2;
       // Pauses do not cure answers that are wrong.
-      if (!wasCut) this.pause.end(reason === 'answer', message);
+      const isAnswered = reason === 'answer' || (reason === 'status' && !OVERLOADED.has(status));
+      if (!wasCut) this.pause.end(isAnswered, message);
       throw error;
     }
   }

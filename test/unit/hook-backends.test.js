@@ -406,6 +406,21 @@ test(
   },
 );
 
+test('requests on which a backend fails do not pause it for others', limit, async (t) => {
+  stayAlive(t);
+  const { url } = await listen(t, async (request, response) => {
+    const { payload } = await askedOf(request);
+    response.writeHead(payload ?? 204).end();
+  });
+  const { hooks, counters } = build(url);
+  const publish = (/** @type {unknown} */ payload) =>
+    codeOf(hooks.call('onPublish', [visitor(), 'a', payload]));
+  for (const status of [500, 422])
+    for (let n = 0; n < 25; n++) assert.equal(await publish(status), 'HOOK_FAILED');
+  assert.deepEqual([await publish(null), counters.paused], ['allowed', 0]);
+  assert.equal(counters.failures['onPublish,status'], 50);
+});
+
 test(
   'calls that had little time left after the line do not pause the backend',
   limit,
