@@ -120,7 +120,7 @@ class HookBackend {
     try {
       const response = await this.#post(JSON.stringify(question), signal);
       status = response.statusCode ?? 0;
-      const text = await this.#bodyOf(response, this.#maxBytesOf(question.hook));
+      const text = await this.#bodyOf(response, this.#maxBytesOf(question.hook), signal);
       const answer = this.#read(question.hook, response, text);
       const seconds = name === '' ? 0 : cacheSecondsOf(response);
       if (seconds > 0) {
@@ -155,9 +155,10 @@ class HookBackend {
 
   /**
    * @param {IncomingMessage} response @param {number} maxBytes
-   * @returns {Promise<string>} the signal of the request bounds the time
+   * @param {AbortSignal} signal of the request, which bounds the time of the body, too
+   * @returns {Promise<string>}
    */
-  #bodyOf(response, maxBytes) {
+  #bodyOf(response, maxBytes, signal) {
     return new Promise((resolve, reject) => {
       /** @type {Buffer[]} */
       const parts = [];
@@ -172,8 +173,9 @@ class HookBackend {
       response.on('end', () => resolve(String(Buffer.concat(parts))));
       response.on('error', () => {}); // 'close' follows
       response.on('close', () => {
+        const reason = signal.aborted ? 'timeout' : 'unreachable';
         if (!response.complete)
-          reject(new HookError('unreachable', `${this.origin} did not finish its answer`));
+          reject(new HookError(reason, `${this.origin} did not finish its answer`));
       });
     });
   }
