@@ -50,13 +50,13 @@ export class ExpiryWheel {
   }
 
   /**
-   * Returns the items whose second has come since the last sweep. They stay until they are removed.
-   * Call it every second.
+   * Returns the items whose second has come since the last sweep. They stay until they are removed,
+   * and are returned again if the clock goes back. Call it every second.
    */
   takeDue() {
     const from = this.#sweptS;
     const to = this.#nowS();
-    this.#sweptS = Math.max(from, to);
+    this.#sweptS = to; // earlier than before, if the clock has gone back
     const due = [];
     for (const period of this.#periodsIn(this.#periodOf(from + 1), this.#periodOf(to)))
       for (const item of this.#periods.get(period) ?? []) {

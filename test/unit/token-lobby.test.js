@@ -136,6 +136,22 @@ test('a connection is closed in the second in which its token expires', () => {
   assert.equal(sessions.users, 0);
 });
 
+test('after the clock was ahead for some time, sessions end with their tokens', () => {
+  const { sessions, clock } = buildSessions(1_000_000);
+  const moveTo = (/** @type {number} */ nowMs) => {
+    clock.nowMs = nowMs;
+    sessions.sweep();
+  };
+  moveTo(5_000_000);
+  moveTo(1_001_000);
+  const { connection, codes } = connect();
+  sessions.begin(connection, identity({ expiresAtMs: 1_060_000 }), null);
+  moveTo(1_059_000);
+  assert.deepEqual(codes, []);
+  moveTo(1_060_000);
+  assert.deepEqual(codes, [4001]);
+});
+
 test('the connections of a user are found, whether there is one or there are several', () => {
   const { sessions } = buildSessions(100_000);
   const [a, b, c] = [connect().connection, connect().connection, connect().connection];
