@@ -256,7 +256,7 @@ for (const redis of [false, true]) {
       assert.deepEqual(again.body, second.body);
     });
 
-    test('a batch: after a conflict, later messages to the room that expect a position are refused', async () => {
+    test('a batch: after a refusal, later messages to the room that expect a position are refused', async () => {
       const { api } = await startBackend();
       const [room, other] = ['h.batch-expect', 'h.batch-other'];
       const { body: first } = await api('/publish', { body: { room, payload: 0 } });
@@ -281,6 +281,12 @@ for (const redis of [false, true]) {
       assert.equal(four.offset, 1);
       const none = await send({ expect: at(1) }, { expect: at(2) });
       assert.deepEqual([none.status, none.body.error], [409, 'CONFLICT']);
+      // The same if the first is refused for another reason.
+      const key = { idempotencyKey: 'of-the-seventh' };
+      await send({ expect: at(6), ...key });
+      const used = await send({ expect: at(7), payload: 2, ...key }, {}, { expect: at(8) });
+      const errors = used.body.results.map((/** @type {any} */ one) => one.error);
+      assert.deepEqual(errors, ['IDEMPOTENCY_CONFLICT', undefined, 'IDEMPOTENCY_CONFLICT']);
     });
 
     test('rooms, users and connections can be looked at and acted on', async (t) => {

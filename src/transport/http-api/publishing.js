@@ -46,7 +46,7 @@ export class Publishing {
   /**
    * Publishes in order. If the broker fails, the messages that follow are not tried. A message that
    * depends on the room's position waits for the earlier ones to its room: if one of them was
-   * refused with CONFLICT, another publisher's message might have brought the room there.
+   * refused, another publisher's message might have brought the room there.
    * @param {readonly Message[]} messages
    * @param {{id: string}|null} [app] whose events these are; null: they are in native rooms
    * @returns {Promise<Outcome[]>} in the order of `messages`
@@ -54,7 +54,7 @@ export class Publishing {
   async publishAll(messages, app = null) {
     const outcomes = [];
     /** @type {Map<string, ApiFault>} */
-    const conflicts = new Map();
+    const refused = new Map();
     for (let from = 0; from < messages.length; ) {
       let to = from;
       let bytes = 0;
@@ -69,7 +69,7 @@ export class Publishing {
         !(messages[to].options?.expect !== undefined && rooms.has(messages[to].room))
       );
       const next = await Promise.all(
-        messages.slice(from, to).map((message) => this.#publishOne(message, conflicts)),
+        messages.slice(from, to).map((message) => this.#publishOne(message, refused)),
       );
       outcomes.push(...next);
       from = to;
@@ -82,18 +82,18 @@ export class Publishing {
   }
 
   /**
-   * @param {Message} message @param {Map<string, ApiFault>} conflicts of earlier messages, by room
+   * @param {Message} message @param {Map<string, ApiFault>} refused why earlier ones were, by room
    * @returns {Promise<Outcome>}
    */
-  async #publishOne({ room, publication, options }, conflicts) {
+  async #publishOne({ room, publication, options }, refused) {
     this.counters.api.messages++;
-    const earlier = options?.expect === undefined ? undefined : conflicts.get(room);
+    const earlier = options?.expect === undefined ? undefined : refused.get(room);
     if (earlier !== undefined) return { fault: earlier };
     try {
       return { position: await this.publisher.publish(room, publication, options) };
     } catch (error) {
       const fault = faultOf(error, this.log);
-      if (fault.code === 'CONFLICT') conflicts.set(room, fault);
+      refused.set(room, fault);
       return { fault };
     }
   }
