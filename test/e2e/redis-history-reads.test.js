@@ -106,6 +106,24 @@ describe('reads of histories on Redis', { concurrency: 4 }, () => {
     assert.deepEqual((await read(a, 'short')).texts, numbered('y', 20).slice(10));
   });
 
+  test('a stream is bounded also if most publications are refused or repeated', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis, { history });
+    const body = Buffer.from('x'.repeat(500));
+    const [key, expect] = ['key', { epoch: '', offset: 1_000_000 }];
+    await a.broker.publish('short', body, { idempotencyKey: key });
+    for (const unused of [{ expect }, { idempotencyKey: key }]) {
+      for (let i = 0; i < 100; i++) {
+        for (let n = 0; n < 3; n++) await outcome(a.broker.publish('short', body, unused));
+        await a.broker.publish('short', body);
+      }
+      const length = Number(await redis.cli('XLEN', 'faults:history:{short}:stream'));
+      assert.ok(length >= 10 && length <= 30, `${length}`);
+    }
+  });
+
   test('a page of history is bounded in bytes, and ends at a gap that other programs made', {
     timeout: TIMEOUT_MS,
   }, async (t) => {

@@ -401,6 +401,8 @@ export class HistoryPublish extends Message {
     /** No further publication may join this call. */
     this.isClosed = isLarge || key !== '' || expect !== undefined;
     this.isFollowed = false;
+    /** Is the script to trim and renew, too? */
+    this.hasMaintenance = false;
     /** As shown to the script. */
     this.incarnation = '';
     this.floor = NO_FLOOR;
@@ -452,8 +454,8 @@ export class HistoryPublish extends Message {
     const { history, room, rule, key, expected } = this;
     const cache = this.begin();
     const hasKey = key !== '';
-    const isMaintenanceDue = cache.isMaintenanceDue(this.publications.length, rule);
-    const args = isMaintenanceDue ? 10 : expected !== '' ? 7 : hasKey ? 6 : 5;
+    this.hasMaintenance = cache.isMaintenanceDue(this.publications.length, rule);
+    const args = this.hasMaintenance ? 10 : expected !== '' ? 7 : hasKey ? 6 : 5;
     const head =
       history.publishScript.head(hasKey ? 3 : 2, args) +
       history.keysOf(room) +
@@ -465,7 +467,7 @@ export class HistoryPublish extends Message {
     let tail = '\r\n';
     if (args > 5) tail += bulk(`${IDEMPOTENCY_MS} ${this.fingerprint}`);
     if (args > 6) tail += bulk(expected);
-    if (isMaintenanceDue)
+    if (this.hasMaintenance)
       tail +=
         bulk(String(rule.size)) +
         bulk(String(Math.ceil(rule.ttlMs * TTL_FACTOR))) +
@@ -487,7 +489,13 @@ export class HistoryPublish extends Message {
       typeof reply === 'number'
         ? [this.incarnation, reply]
         : [reply[0].toString('latin1'), reply[1]];
-    if (typeof reply !== 'number' && reply[2] === 1) {
+    // For a repeated idempotency key Redis answers with the epoch alone.
+    const isRepeated = incarnation.length === EPOCH_BYTES;
+    const isConflict = typeof reply !== 'number' && reply[2] === 1;
+    // The script has published nothing, so it has not maintained the stream either.
+    if (this.hasMaintenance && (isConflict || isRepeated || incarnation === ''))
+      this.history.cache(this.room).maintainedMs = Number.NEGATIVE_INFINITY;
+    if (isConflict) {
       this.conflictAt(incarnation, offset);
       return;
     }
@@ -495,8 +503,6 @@ export class HistoryPublish extends Message {
       this.done.reject(offset === 0 ? conflict() : unreadableKey());
       return;
     }
-    // For a repeated idempotency key Redis answers with the epoch alone.
-    const isRepeated = incarnation.length === EPOCH_BYTES;
     const epoch = incarnation.slice(-EPOCH_BYTES);
     if (!isRepeated) {
       if (incarnation !== this.incarnation) this.history.learn(this.room, incarnation);
