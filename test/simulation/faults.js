@@ -79,7 +79,8 @@ export const FAULTS = Object.freeze({
   },
   /** All its processes stand still, as in a suspended virtual machine. */
   machineSuspended: {
-    holdMs: [1000, 45_000],
+    // In longer ones the connections that clients give up reach the limit of their users.
+    holdMs: [1000, 8000],
     inflict(world, random) {
       const { machine } = random.pick(world.servers);
       const processes = [...machine.processes];
