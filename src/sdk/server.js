@@ -107,7 +107,8 @@ export class FanfareServer {
    */
   async publishMany(messages, options) {
     const keyed = messages.map((message) => ({
-      ...{ idempotencyKey: newKey(), ...message },
+      ...message,
+      idempotencyKey: message.idempotencyKey ?? newKey(),
       expect: positionOf(message.expect),
     }));
     return this.#publishEach(keyed, options, (left) => ({
@@ -354,8 +355,8 @@ export function createServer(options) {
 const newKey = () => crypto.randomUUID();
 
 /** @param {{idempotencyKey?: string}} [options] @returns {Record<string, string>} */
-function keyHeader({ idempotencyKey = newKey() } = {}) {
-  return { 'Idempotency-Key': idempotencyKey };
+function keyHeader({ idempotencyKey } = {}) {
+  return { 'Idempotency-Key': idempotencyKey ?? newKey() };
 }
 
 /** @param {string} room */

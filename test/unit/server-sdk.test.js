@@ -106,6 +106,24 @@ test('each publish has a key of its own, or the one that it is given', async (t)
   assert.ok(keys().has('order-7'));
 });
 
+test('a message whose key is undefined or null has a random one', async (t) => {
+  const { server, sent, settle, keys } = script(t, [{ body: { results: [{ room: 'a' }] } }]);
+  for (const idempotencyKey of /** @type {any[]} */ ([undefined, null])) {
+    await settle(server.publishMany([{ room: 'a', payload: 1, idempotencyKey }]));
+    await settle(server.publish('a', 1, { idempotencyKey }));
+  }
+  assert.equal(
+    new Set([sent[0], sent[2]].map(({ body }) => body.messages[0].idempotencyKey)).size,
+    2,
+  );
+  for (const { body, headers } of sent)
+    assert.match(
+      body.messages?.[0].idempotencyKey ?? headers.get('idempotency-key'),
+      /^[!-~]{16,}$/,
+    );
+  assert.equal(keys().size, 3, 'that of each publish, and none for the batches');
+});
+
 for (const status of [503, 429])
   test(`${status} is repeated after Retry-After, with some jitter`, async (t) => {
     const answer = { .../** @type {object} */ (refused(status, 'X')), retryAfter: 3 };
