@@ -122,7 +122,8 @@ final class Fanfare
             } catch (FanfareError $error) {
                 $isUnknown = $error->errorCode === 'OUTCOME_UNKNOWN';
                 if (!$isUnknown && !$error->retryable) {
-                    throw $error;
+                    // The server looks for the key first, so a conflict is certain.
+                    throw str_ends_with($error->errorCode, 'CONFLICT') ? $error : $unknown ?? $error;
                 }
                 $unknown ??= $isUnknown ? $error : null;
                 $wait = $error->retryAfter + lcg_value() * min(5, 0.2 * 2 ** $attempt);

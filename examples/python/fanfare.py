@@ -86,7 +86,8 @@ class Fanfare:
                 if error.code == "OUTCOME_UNKNOWN":
                     unknown = unknown or error
                 elif not error.retryable:
-                    raise
+                    # The server looks for the key first, so a conflict is certain.
+                    raise error if error.code.endswith("CONFLICT") else unknown or error
                 wait = error.retry_after + random.random() * min(5, 0.2 * 2**attempt)
                 attempt += 1
                 if time.monotonic() + wait >= end:

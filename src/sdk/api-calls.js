@@ -6,7 +6,8 @@
 //   anything else                    thrown at once
 //
 // If the time is up, the last error is thrown. If the outcome of an earlier attempt is unknown,
-// that one is thrown instead: the refusal of a later attempt does not say that nothing happened.
+// that one is thrown instead: the refusal of a later attempt does not say that nothing happened. A
+// conflict does, because the server looks for the idempotency key first.
 
 import { FanfareApiError } from './api-error.js';
 
@@ -90,7 +91,8 @@ export class ApiCalls {
         if (!(error instanceof FanfareApiError)) throw error;
         const isUnknown = error.code === 'OUTCOME_UNKNOWN';
         if (isUnknown) unknown ??= error;
-        if (!error.retryable && (!isUnknown || isOnce)) throw error;
+        if (!error.retryable && (!isUnknown || isOnce))
+          throw isDecisive(error) ? error : (unknown ?? error);
         const waitMs = delayAfter(error, attempts);
         const isInTime = Date.now() + waitMs < endMs;
         if (!isInTime) throw unknown ?? error;
@@ -172,6 +174,9 @@ function unansweredCode(method) {
 
 /** The query of a bucket's URL is a credential. @param {string} url */
 const originOf = (url) => url.split('?', 1)[0];
+
+/** @param {FanfareApiError} error */
+const isDecisive = ({ code }) => code === 'CONFLICT' || code === 'IDEMPOTENCY_CONFLICT';
 
 /** @param {FanfareApiError} error @param {number} attempts before this one */
 function delayAfter({ retryAfterMs = 0 }, attempts) {

@@ -168,6 +168,19 @@ test('if the outcome of an earlier attempt is unknown, the error says so', async
   assert.deepEqual([error.code, error.retryable], ['OUTCOME_UNKNOWN', false]);
 });
 
+test('a later refusal does not hide an unknown outcome, unless it is a conflict', async (t) => {
+  for (const [answer, code] of /** @type {[Answer, string][]} */ ([
+    [refused(401, 'UNAUTHORIZED'), 'OUTCOME_UNKNOWN'],
+    [{ status: 404, html: '<html>' }, 'OUTCOME_UNKNOWN'],
+    [refused(409, 'CONFLICT'), 'CONFLICT'],
+    [refused(409, 'IDEMPOTENCY_CONFLICT'), 'IDEMPOTENCY_CONFLICT'],
+  ])) {
+    const { server, sent, settle } = script(t, ['broken', answer, {}]);
+    const error = await errorOf(settle(server.publish('a', 1)));
+    assert.deepEqual([error.code, sent.length], [code, 2]);
+  }
+});
+
 test('a refusal that time does not change is thrown at once', async (t) => {
   const position = { epoch: '8c1f0e6a2b9d4735', offset: 42 };
   for (const [answer, expected] of /** @type {[Answer, object][]} */ ([
