@@ -13,7 +13,7 @@
 // It keeps the chunks for that, up to `keepBytes`. Readers drop what they have by the chunks'
 // numbers.
 
-import { stopRoomOf } from './part.js';
+import { isPart, stopRoomOf } from './part.js';
 import { RunError } from './run-error.js';
 
 /** A part leaves this long after its first chunk: 25 messages a second at most. */
@@ -69,6 +69,8 @@ export async function stream(server, room, options = {}) {
   if (!options.resume) throw new RunError('CONFLICT', `${room} has chunks: pass { resume: true }`);
   if (last === undefined)
     throw new RunError('INCOMPLETE', `the last chunks of ${room} have expired`);
+  if (!isPart(last))
+    throw new RunError('CONFLICT', `${room}: the last message is no part of a run`);
   const written = last.at + last.chunks.length;
   return new RunWriter(server, room, options, { epoch, offset }, written);
 }
@@ -282,6 +284,8 @@ export class RunWriter {
    * @param {Sized[]} taken @param {any} error of the publish
    */
   #restore(taken, error) {
+    // Even after an error, a run that was stopped goes on to its mark, and they belong before it.
+    this.#putBack(taken);
     if (error.code !== 'CONFLICT') throw error;
     if (error.position.offset > 0 || this.#kept === null) {
       const message = `${this.room}: another producer writes this run, or it was lost`;
@@ -289,10 +293,15 @@ export class RunWriter {
     }
     this.position = error.position;
     this.written = 0;
-    this.#waiting = [...this.#kept, ...taken, ...this.#waiting];
-    this.#waitingSize = this.#waiting.reduce((sum, { size }) => sum + size, 0);
+    this.#putBack(this.#kept);
     this.#kept = [];
     this.#keptSize = 0;
+  }
+
+  /** @param {readonly Sized[]} chunks before those that wait */
+  #putBack(chunks) {
+    this.#waiting = [...chunks, ...this.#waiting];
+    for (const { size } of chunks) this.#waitingSize += size;
   }
 
   /** @param {any} reason */

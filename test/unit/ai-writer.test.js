@@ -138,6 +138,8 @@ test('a run that has chunks is continued on purpose only, and never after its en
   await assert.rejects(stream(server, ROOM), { code: 'CONFLICT' });
   await (await stream(server, ROOM, { resume: true })).pipe(['3']);
   assert.deepEqual(server.parts.at(-1), { at: 1, chunks: ['3'], end: 'done' });
+  server.parts.push(/** @type {any} */ ({ text: 'of somebody else' }));
+  await assert.rejects(stream(server, ROOM, { resume: true }), { code: 'CONFLICT' });
 });
 
 test('a run that the store has lost is written again from its first chunk, while it is kept', async () => {
@@ -223,6 +225,31 @@ test('a reader that stops the run ends the model, and the mark says so', async (
   await new Promise((resolve) => setTimeout(resolve, 5));
   assert.equal(isReturned, true);
   await assert.rejects(run.write('x'), { code: 'STOPPED' });
+});
+
+test('a run stopped during an outage has all its chunks, or fails', async () => {
+  for (const isStored of [false, true]) {
+    const server = new FakeServer();
+    const { listeners, client } = fakeStopRoom();
+    const run = await stream(server, ROOM, { stop: client });
+    /** @type {() => void} */
+    let open = () => {};
+    server.gate = new Promise((resolve) => {
+      open = () => resolve(undefined);
+    });
+    const first = 'x'.repeat(5000);
+    await run.write(first);
+    await run.write('y');
+    listeners.message();
+    server.failure = Object.assign(new Error('no answer'), { code: 'OUTCOME_UNKNOWN' });
+    open();
+    await turn();
+    if (isStored) server.parts.push({ at: 0, chunks: [first] });
+    server.failure = null;
+    const ended = run.end();
+    if (isStored) await assert.rejects(ended, { code: 'CONFLICT' });
+    else await ended.then(() => assert.deepEqual(server.chunks, [first, 'y']));
+  }
 });
 
 test('a stop is heard that was sent while the client was away', async () => {
