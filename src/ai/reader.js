@@ -114,8 +114,15 @@ export class RunReader {
       handle.on('message', (/** @type {any} */ payload, /** @type {any} */ meta) =>
         this.#add(payload, meta),
       ),
-      handle.on('reset', (/** @type {any[]} */ messages) => {
+      handle.on('joined', (/** @type {{since?: Position, position?: Position}} */ about) => {
+        // A replay would begin before the newest message. So nothing is kept, perhaps no end.
+        const { since, position } = about;
+        if (!since && position?.offset && handle.position?.offset === position.offset)
+          this.#expire();
+      }),
+      handle.on('reset', (/** @type {any[]} */ messages, /** @type {Position|undefined} */ at) => {
         for (const { payload, ...meta } of messages) this.#add(payload, meta);
+        if (messages.length === 0 && at?.offset) this.#expire();
       }),
       handle.on('error', (/** @type {Error & {code?: string}} */ error) => {
         // Until the history can be read, the client tries again.
@@ -132,6 +139,10 @@ export class RunReader {
       this.#endWith(new RunError('BUFFER_FULL', `${this.room} is read too slowly`));
     else this.#waiting.push({ part: payload, at: { epoch, offset } });
     this.#wake();
+  }
+
+  #expire() {
+    this.#endWith(new RunError('INCOMPLETE', `${this.room}: its chunks have expired`));
   }
 
   /** @param {any} error */

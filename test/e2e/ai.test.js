@@ -12,6 +12,7 @@ import { newSecret } from '../helpers/api.js';
 import { shared } from '../helpers/shared.js';
 
 /** @typedef {import('../harness/server.js').Owner} Owner */
+/** @typedef {import('../../src/ai/part.js').Position} Position */
 
 const OPTIONS = { timeout: 60_000 };
 const QUICK = { firstDelayMs: 50, maxDelayMs: 300 };
@@ -25,7 +26,7 @@ async function startFanfare(t, env = {}) {
     WORKERS: '1',
     PORT: String(await freePort()),
     API_KEYS: `ai ${API_KEY} all`,
-    FANFARE_HISTORY: 'run.*=2000/60s, short.*=2/60s',
+    FANFARE_HISTORY: 'run.*=2000/60s, short.*=2/60s, brief.*=10/1s',
     FANFARE_RECONNECT_WINDOW_MS: '200',
     ...env,
   };
@@ -157,6 +158,16 @@ describe('runs', () => {
     }
     const incomplete = follow(read(connect(t, url), 'short.1'));
     await assert.rejects(incomplete.ended, { code: 'INCOMPLETE' });
+
+    // Nothing is left that would say so, and nothing more arrives.
+    const brief = await stream(backend, 'brief.1');
+    await brief.pipe(['a']);
+    const seen = { .../** @type {Position} */ (brief.position), offset: 0, next: 0 };
+    await until(async () => (await backend.history('brief.1')).messages.length === 0);
+    for (const options of [{}, { since: seen }]) {
+      const late = follow(read(connect(t, url), 'brief.1', options));
+      await assert.rejects(late.ended, { code: 'INCOMPLETE' });
+    }
 
     const silent = follow(read(connect(t, url), 'run.silent', { silenceMs: 50 }));
     await assert.rejects(silent.ended, { code: 'SILENT' });
