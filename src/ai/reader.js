@@ -11,6 +11,8 @@ import { RunError } from './run-error.js';
 const ALL = 10_000;
 /** Of a page of the history. */
 const PAGE = 1000;
+/** Between two attempts to read it. */
+const RETRY_MS = 500;
 /** Parts that wait for the reader. */
 const MAX_WAITING = 20_000;
 
@@ -85,7 +87,8 @@ export class RunReader {
     signal?.addEventListener('abort', abort);
     try {
       while (this.end === undefined) {
-        const { part, at } = await this.#nextPart();
+        const first = await this.#nextPart();
+        const { part, at } = first.part.at > next ? await this.#before(handle, next, first) : first;
         if (part.at > next)
           throw new RunError(
             'INCOMPLETE',
@@ -171,17 +174,43 @@ export class RunReader {
   }
 
   /**
+   * A join replays only as many bytes as fit into one answer. The history has the parts before.
+   * @param {any} handle @param {number} next chunk that the reader needs
+   * @param {{part: Part, at: Position}} first of the parts that wait
+   */
+  async #before(handle, next, first) {
+    const messages = await this.#load(handle, next, first.at);
+    const earlier = messages
+      .filter(({ payload }) => isPart(payload))
+      .map(({ payload, epoch, offset }) => ({ part: payload, at: { epoch, offset } }));
+    const [one, ...others] = [...earlier, first];
+    this.#waiting.unshift(...others);
+    return one;
+  }
+
+  /**
    * Reads what the room keeps, because messages are missing.
    * @param {any} handle @param {number} next chunk that the reader needs
+   * @param {Position} [before] the end of what is missing
+   * @returns {Promise<any[]>} messages
    */
-  async #load(handle, next) {
+  async #load(handle, next, before) {
+    /** @type {any[]} */
     const messages = [];
-    for (let before; ; before = messages[0]) {
-      /** @type {{messages: any[], more: boolean}} */
-      const page = await handle.history({ limit: PAGE, before });
-      messages.unshift(...page.messages);
-      if (!page.more || page.messages.length === 0 || messages[0].payload?.at <= next)
-        return messages;
+    for (;;) {
+      if (this.#failure !== undefined) throw this.#failure;
+      try {
+        /** @type {{messages: any[], more: boolean}} */
+        const page = await handle.history({ limit: PAGE, before: messages[0] ?? before });
+        messages.unshift(...page.messages);
+        if (!page.more || page.messages.length === 0 || messages[0].payload?.at <= next)
+          return messages;
+      } catch (/** @type {any} */ error) {
+        // Large pages use up the rate of a connection, which may also break meanwhile.
+        if (!error.retryable && error.code !== 'OUTCOME_UNKNOWN') throw error;
+        const waitMs = Math.max(RETRY_MS, error.retryAfterMs ?? 0);
+        await new Promise((resolve) => setTimeout(resolve, waitMs));
+      }
     }
   }
 }

@@ -159,6 +159,14 @@ describe('runs', () => {
     const incomplete = follow(read(connect(t, url), 'short.1'));
     await assert.rejects(incomplete.ended, { code: 'INCOMPLETE' });
 
+    // More than the server replays in one answer.
+    const large = await stream(backend, 'run.large');
+    for (let i = 0; i < 40; i++) await large.write(String(i).padEnd(30_000));
+    await large.end();
+    const whole = follow(read(connect(t, url), 'run.large'));
+    await whole.ended;
+    assert.deepEqual(whole.words.map(Number), [...Array(40).keys()]);
+
     // Nothing is left that would say so, and nothing more arrives.
     const brief = await stream(backend, 'brief.1');
     await brief.pipe(['a']);
