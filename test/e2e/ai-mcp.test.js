@@ -53,7 +53,8 @@ async function startReplica(t, ...args) {
 }
 
 /**
- * New connections go to the first replica while it is up.
+ * New connections go to the first replica while it is up. Without `timeout check`, one that answers a
+ * check after more than 100 ms would count as down.
  * @param {number} port @param {readonly string[]} ports
  */
 const CONFIGURATION = (port, ports) => `
@@ -62,6 +63,7 @@ defaults
   timeout connect 1s
   timeout client 60s
   timeout server 60s
+  timeout check 10s
   option httpchk GET /alive
 listen mcp
   bind 127.0.0.1:${port}
