@@ -124,7 +124,11 @@ export function diskModules(owner) {
       }
       return {
         stat: () => later(() => stat(name)),
-        write: (/** @type {any} */ data) => later(() => append(name, data)),
+        write: (/** @type {any} */ data) =>
+          later(() => {
+            append(name, data);
+            return { bytesWritten: data.length, buffer: data };
+          }),
         appendFile: (/** @type {any} */ data) => later(() => append(name, data)),
         writeFile: (/** @type {any} */ data) => later(() => append(name, data)),
         readFile: (/** @type {any} */ options) => later(() => read(name, options)),
