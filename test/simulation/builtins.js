@@ -252,8 +252,7 @@ function clusterModule(owner) {
       return workerHandle(child, id);
     },
   };
-  Object.assign(result, members);
-  return Object.assign(Object.create(result), result, { default: result });
+  return Object.assign(result, members);
 }
 
 /** What a primary holds of a worker. @param {import('./simulated-process.js').SimulatedProcess} child @param {number} id */

@@ -7,7 +7,7 @@ import { Readable } from 'node:stream';
 
 /** An operation takes this long, in ms. */
 const OPERATION_MS = 0.2;
-const CLEAN_PARTS = 6;
+const SUFFIX_LENGTH = 6;
 
 /** @import { SimulatedProcess } from './simulated-process.js' */
 
@@ -139,7 +139,7 @@ export function diskModules(owner) {
     });
   const folderOf = (/** @type {string} */ prefix) => {
     let name = prefix;
-    for (let i = 0; i < CLEAN_PARTS; i++) name += owner.random.below(36).toString(36);
+    for (let i = 0; i < SUFFIX_LENGTH; i++) name += owner.random.below(36).toString(36);
     disk.folders.add(name);
     return name;
   };

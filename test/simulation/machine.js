@@ -2,7 +2,7 @@
 
 import { Disk } from './disk.js';
 import { SimulatedProcess } from './simulated-process.js';
-import { fetchFrom, wsModule } from './web.js';
+import { wsModule } from './web.js';
 
 /** @import { Fleet } from './fleet.js' */
 /** @import { ProcessParts } from './simulated-process.js' */
@@ -57,11 +57,6 @@ export class Machine {
   /** Everything on it ends at once, as if the power had failed. */
   stop() {
     for (const one of [...this.processes]) one.end(null, 'SIGKILL');
-  }
-
-  /** @param {SimulatedProcess} owner @param {string|URL} url @param {any} options */
-  fetch(owner, url, options) {
-    return fetchFrom(owner, url, options);
   }
 
   /**

@@ -59,8 +59,6 @@ export class RedisHost {
     return this.server.primary === null;
   }
 
-  enter() {}
-
   /** @param {unknown} error */
   fault(error) {
     throw error;

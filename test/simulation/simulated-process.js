@@ -5,6 +5,7 @@ import { EventEmitter } from 'node:events';
 import { Random } from '../checker/random.js';
 import { Modules } from './modules.js';
 import { createProcessObject, EXIT } from './process-object.js';
+import { fetchFrom } from './web.js';
 
 /** One way, between a process and its parent. */
 const CHANNEL_MS = 0.05;
@@ -127,8 +128,6 @@ export class SimulatedProcess {
     running.catch((/** @type {unknown} */ error) => this.fault(error));
   }
 
-  enter() {}
-
   /** `cluster` sends JSON; a courier's channel carries maps, too. @param {unknown} message */
   copies(message) {
     return this.kind === 'cluster' ? JSON.parse(JSON.stringify(message)) : structuredClone(message);
@@ -136,7 +135,7 @@ export class SimulatedProcess {
 
   /** @param {string} url @param {any} options */
   fetch(url, options) {
-    return this.machine.fetch(this, url, options);
+    return fetchFrom(this, url, options);
   }
 
   /** @param {unknown} error that nothing has caught */

@@ -20,7 +20,6 @@ const BEGINNING_MS = 1_798_761_600_000;
  * @property {boolean} isAlive false: its events are dropped
  * @property {boolean} isFrozen true: its events wait in `parked`
  * @property {Event[]} parked
- * @property {() => void} enter makes it the present process, before each of its events
  * @property {(error: unknown) => void} fault an event has thrown
  */
 
@@ -48,7 +47,6 @@ export class Simulator {
       isAlive: true,
       isFrozen: false,
       parked: [],
-      enter() {},
       fault(error) {
         throw error;
       },
@@ -159,7 +157,6 @@ export class Simulator {
       this.nowMs = event.atMs;
       this.events++;
       this.#current = owner;
-      owner.enter();
       try {
         act();
       } catch (error) {
