@@ -25,6 +25,12 @@ export const SETTLE_US = 15_000_000;
 const SAID_WHILE_AWAY = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN']);
 
 /**
+ * Refusals further apart belong to two outages: publishers that stay with a server publish every
+ * second or two, so in between it had none.
+ */
+const UNASKED_US = 5_000_000;
+
+/**
  * Of a gap no more offsets are kept one by one: an offset far off is a fault of its own, and no
  * reason to run out of memory.
  */
@@ -385,7 +391,8 @@ export class IndexedRun {
     // Only an answer counts: without one the server itself may be away.
     if (!SAID_WHILE_AWAY.has(reason)) return;
     const refusals = this.refusals.get(publication.server);
-    if (refusals === undefined) this.refusals.set(publication.server, { since: t, latest: t });
+    if (refusals === undefined || t - refusals.latest > UNASKED_US)
+      this.refusals.set(publication.server, { since: t, latest: t });
     else refusals.latest = t;
   }
 

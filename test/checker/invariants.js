@@ -445,8 +445,8 @@ function* unknownsComeFirst({ publications }) {
 }
 
 /**
- * Two refusals bound an outage. One refusal alone does not: if every publisher has moved to another
- * server afterwards, the time to the next accepted publish does not describe this server.
+ * Refusals without a pause bound an outage. One refusal alone does not: if every publisher has moved
+ * to another server afterwards, the time to the next accepted publish does not describe this server.
  * @param {Run} run @param {number} server @returns {Answer}
  */
 function outageWasTold({ refusals, links }, server) {

@@ -406,16 +406,20 @@ export class Model {
 
   /**
    * Nothing happens for longer than healing may take. If publishing is impossible, clients get
-   * their notice.
+   * their notice, and a publisher is refused again and again.
+   * @param {boolean} [isRefusing]
    */
-  wait() {
+  wait(isRefusing = this.isRefusing) {
     for (const [client, { isOpen }] of this.clients.entries())
       if (isOpen && this.isRefusing && !this.faults.hidesOutages)
         this.emit({ type: 'degraded', client, degraded: true });
     for (const client of this.guests)
       if (this.isRefusing && !this.faults.hidesOutages)
         this.emit({ type: 'degraded', client, degraded: true });
-    this.t += SETTLE_US + 5_000_000;
+    for (let part = 0; part < 5; part++) {
+      this.t += SETTLE_US / 5 + 1_000_000;
+      if (isRefusing) this.publish('a', 'p.0', 'fail');
+    }
   }
 
   /** Everyone is back, markers go out, the servers are stopped. @returns {Event[]} the record */

@@ -543,8 +543,7 @@ export const PLANTS = [
       model.faults.hidesOutages = true;
       model.publish('a', 'p.0');
       model.publish('a', 'p.0', 'lost');
-      model.wait();
-      model.publish('a', 'p.0', 'fail');
+      model.wait(true);
     },
   },
   {
@@ -553,8 +552,7 @@ export const PLANTS = [
     act: (model) => {
       model.faults.hidesOutages = true;
       model.publish('a', 'p.0');
-      model.publish('a', 'p.0', 'fail');
-      model.wait();
+      model.wait(true);
     },
     edit: (events) => {
       for (const event of events) {
