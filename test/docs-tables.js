@@ -21,6 +21,7 @@ import {
 } from '../src/observability/metrics.js';
 import { API_ERRORS, CLOSES, ERRORS, OVER, REFUSALS, WS_CLOSES } from '../src/protocol/codes.js';
 import { errorOf } from '../src/protocol/refusal.js';
+import { docPages } from './helpers/doc-pages.js';
 import { FOLDERS, IMPORTS } from './source-map.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
@@ -274,12 +275,7 @@ export function withTables(text) {
  * @returns {{path: string, text: string, tables: string[]}[]} paths from the root
  */
 export function pages() {
-  return [
-    'README.md',
-    'src/README.md',
-    ...readdirSync(`${ROOT}docs`, { recursive: true }).map((p) => `docs/${p}`),
-  ]
-    .filter((path) => path.endsWith('.md'))
+  return ['README.md', 'src/README.md', ...docPages()]
     .map((path) => {
       const text = readFileSync(ROOT + path, 'utf8');
       return { path, text, tables: [...text.matchAll(MARKED)].map(([, name]) => name) };

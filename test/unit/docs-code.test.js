@@ -2,17 +2,13 @@
 // (helpers/doc-code.js).
 
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { blocksOf, parse } from '../helpers/doc-code.js';
+import { docPages } from '../helpers/doc-pages.js';
 
 const root = new URL('../../', import.meta.url);
-const pages = [
-  'README.md',
-  ...readdirSync(new URL('docs/', root), { recursive: true, encoding: 'utf8' })
-    .filter((path) => path.endsWith('.md'))
-    .map((path) => `docs/${path}`),
-];
+const pages = ['README.md', ...docPages()];
 const blocks = pages.flatMap((path) => blocksOf(path).map((block) => ({ path, ...block })));
 
 /** @param {string} name of a test file @returns {string} its path below the root */

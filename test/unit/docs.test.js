@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { CLOSES, REFUSALS, WS_CLOSES } from '../../src/protocol/codes.js';
 import { openingOf, pages, TABLE_NAMES, withTables } from '../docs-tables.js';
+import { docPages } from '../helpers/doc-pages.js';
 import { NAMES } from '../suites.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
@@ -87,10 +88,7 @@ test('npm lists at most 20 scripts', () => {
 });
 
 test('each npm script, suite and file that the documentation tells people to run exists', () => {
-  const documents = readdirSync(`${root}docs`, { recursive: true })
-    .map((path) => `docs/${path}`)
-    .filter((path) => path.endsWith('.md'));
-  for (const name of ['README.md', 'CONTRIBUTING.md', 'loadtest/README.md', ...documents]) {
+  for (const name of ['README.md', 'CONTRIBUTING.md', 'loadtest/README.md', ...docPages()]) {
     const text = read(name);
     for (const [, script] of text.matchAll(/npm run ([\w:-]+)/g))
       assert.ok(script in manifest.scripts, `${name}: npm run ${script}`);
@@ -181,9 +179,8 @@ test('README.md has at most 150 lines, without the marks of its code', () => {
 
 test('each example of JSON in the documentation is valid JSON', () => {
   let found = 0;
-  for (const path of readdirSync(`${root}docs`, { recursive: true }).map(String)) {
-    if (!path.endsWith('.md')) continue;
-    for (const [, block] of read(`docs/${path}`).matchAll(/```json\n([\s\S]*?)```/g)) {
+  for (const path of docPages()) {
+    for (const [, block] of read(path).matchAll(/```json\n([\s\S]*?)```/g)) {
       found++;
       assert.doesNotThrow(() => JSON.parse(block), `${path}: ${block}`);
     }

@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
-const SKIPPED = new Set(['node_modules', '.git', 'types', 'coverage']);
+const SKIPPED = new Set(['node_modules', '.git', 'types', 'coverage', '.vitepress', 'site']);
 
 /**
  * @param {string} folder
