@@ -1,7 +1,9 @@
-// corpus.js: former faults as seeds. Each entry of seeds/ names the commit that mended a fault, and a
-// plan that finds it: the plan fails in this tree without that commit, and passes with it.
+// corpus.js: former faults. Each entry of seeds/ names the commit that mended a fault, and a plan that
+// finds it, drawn from a seed or with a script. The plan fails in the program from before that commit,
+// and passes in that of the commit and in the present one. Where an earlier program cannot be
+// simulated, the entry has `former`: what to replace in the present program to have the fault again.
 //
-//   node test/simulation/corpus.js check [NAME…]           both, for all entries or those named
+//   node test/simulation/corpus.js check [NAME…]           that, for all entries or those named
 //   node test/simulation/corpus.js find COMMIT NAME ABOUT   tries seeds, reduces one that finds it,
 //                                                           and writes the entry; options: --seeds 20
 //                                                           --first 1 --chaos 60 --plan JSON --only LIST
@@ -9,18 +11,21 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { print } from '../harness/run.js';
-import { treeBefore } from './old-trees.js';
+import { presentTreeWith, treeBefore, treeOf } from './old-trees.js';
 import { runPlan } from './run-plan.js';
 import { kindOf, shrink } from './shrink.js';
-import { drawPlan } from './simulation.js';
+import { drawPlan, wholePlan } from './simulation.js';
 
 const SEEDS = new URL('seeds/', import.meta.url);
 
+/** @import { Replacement, Tree } from './old-trees.js' */
 /** @import { Plan } from './simulation.js' */
+/** @import { Summary } from './story.js' */
 /**
  * @typedef {object} Entry
  * @property {string} about the fault @property {string} fix the commit that mended it
- * @property {string} rule that breaks without it @property {string} oldHash of that trace
+ * @property {string} rule that breaks without it @property {string} [oldHash] of that trace
+ * @property {readonly Replacement[]} [former] what makes the former program of the present one
  * @property {Plan} plan
  */
 
@@ -30,10 +35,11 @@ export function readCorpus() {
   return readdirSync(SEEDS)
     .filter((name) => name.endsWith('.json'))
     .sort()
-    .map((name) => ({
-      name: name.slice(0, -'.json'.length),
-      entry: JSON.parse(readFileSync(new URL(name, SEEDS), 'utf8')),
-    }));
+    .map((name) => {
+      const entry = JSON.parse(readFileSync(new URL(name, SEEDS), 'utf8'));
+      const { plan } = entry;
+      return { name: name.slice(0, -'.json'.length), entry: { ...entry, plan: wholePlan(plan) } };
+    });
 }
 
 /** @param {readonly string[]} names @returns {Promise<number>} exit code */
@@ -41,21 +47,35 @@ async function check(names) {
   let failed = 0;
   for (const { name, entry } of readCorpus()) {
     if (names.length > 0 && !names.includes(name)) continue;
-    const { tree, remove } = treeBefore(entry.fix);
-    try {
-      const before = await runPlan(entry.plan, { trees: [tree] });
-      const now = await runPlan(entry.plan);
-      const isFound = !before.isClean && kindOf(before) === entry.rule;
-      if (!isFound || !now.isClean) failed++;
-      const was = before.isClean ? 'is not found' : `breaks ${kindOf(before)}`;
-      print(
-        `${isFound && now.isClean ? 'ok' : 'FAIL'} ${name}: before ${entry.fix} it ${was} (${before.hash.slice(0, 16)}); now ${now.isClean ? 'clean' : kindOf(now)}`,
-      );
-    } finally {
-      remove();
-    }
+    const { plan, former, fix, rule } = entry;
+    const before = await runIn(former ? presentTreeWith(former) : treeBefore(fix), plan);
+    const mended = former ? null : await runIn(treeOf(fix), plan);
+    const now = await runPlan(plan);
+    const isFound = !before.isClean && kindOf(before) === rule;
+    const isMended = mended === null || mended.isClean || kindOf(mended) !== rule;
+    const isGood = isFound && isMended && now.isClean;
+    if (!isGood) failed++;
+    const where = former ? `with the fault of ${fix}` : `before ${fix}`;
+    print(
+      `${isGood ? 'ok' : 'FAIL'} ${name}: ${where} ${verdictOf(before)} (${before.hash.slice(0, 16)})${mended === null ? '' : `, with it ${verdictOf(mended)}`}; now ${verdictOf(now)}, ${(now.cpuMs / 1000).toFixed(1)} s of CPU`,
+    );
+    if (!isGood) for (const line of (now.isClean ? before : now).story ?? []) print(line);
   }
   return failed === 0 ? 0 : 1;
+}
+
+/** @param {Summary} summary */
+function verdictOf(summary) {
+  return summary.isClean ? 'clean' : `breaks ${kindOf(summary)}`;
+}
+
+/** @param {Tree} tree is removed @param {Plan} plan @returns {Promise<Summary>} */
+async function runIn({ tree, remove }, plan) {
+  try {
+    return await runPlan(plan, { trees: [tree] });
+  } finally {
+    remove();
+  }
 }
 
 /**
@@ -77,6 +97,11 @@ async function find(fix, name, about, { seeds, first, chaosMs, given, only }) {
       print(`seed ${seed} finds it: ${kindOf(before)}`);
       const least = await shrink(plan, before, (one) => runPlan(one, { trees: [tree] }));
       const isStillClean = (await runPlan(least.plan)).isClean;
+      const mended = await runIn(treeOf(fix), isStillClean ? least.plan : plan);
+      if (kindOf(mended) === kindOf(before)) {
+        print(`seed ${seed} fails in the program of the commit, too`);
+        continue;
+      }
       const chosen = isStillClean ? least : { plan, summary: before };
       /** @type {Entry} */
       const entry = {

@@ -1,5 +1,5 @@
 // director.js: the program of the simulated client machine: the clients of test/checker, the faults
-// one after another, then calm, and the end of the record.
+// one after another or a script, then calm, and the end of the record.
 //
 // A simulation loads it as it loads the server, so its clients' timers, sockets and chance are
 // simulated.
@@ -10,6 +10,7 @@ import { WebhookReceiver } from '../checker/webhook-receiver.js';
 import { WebhookWatch } from '../checker/webhook-watch.js';
 import { Workload } from '../checker/workload.js';
 import { pause } from '../harness/run.js';
+import { perform, Stage } from './acts.js';
 
 /** This part of the population loses its connections with a fault, and returns within LATE_MS. */
 const LEAVING_SHARE = 0.05;
@@ -56,8 +57,19 @@ export async function direct(world, plan, recorder) {
   });
   await workload.start();
   workload.publish();
-  await chaos(world, plan, recorder, watch);
-  return calm(workload, recorder, watch);
+  if (plan.script === undefined) {
+    await chaos(world, plan, recorder, watch);
+    return calm(workload, recorder, watch);
+  }
+  // Only the script moves its clients.
+  workload.population?.silence();
+  const stage = new Stage(world, plan, recorder, random);
+  const healed = watch?.fault();
+  await perform(stage, plan.script);
+  // The checker has no record of them.
+  await Promise.all(stage.others.map((client) => client.stop()));
+  healed?.();
+  return { ...(await calm(workload, recorder, watch)), unmet: stage.unmet };
 }
 
 /** @param {import('./world.js').World} world @param {any} plan */

@@ -1,7 +1,15 @@
-// old-trees.js: the program as it was before a fix.
+// old-trees.js: former programs: of a commit, and the present one with a former fault.
 
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import {
+  cpSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -14,21 +22,53 @@ function git(args) {
   return execFileSync('git', ['-C', ROOT, ...args], { maxBuffer: MAX_BYTES });
 }
 
+/** @typedef {{tree: string, remove: () => void}} Tree a folder with a program */
 /**
- * @param {string} fix a commit
- * @returns {{tree: string, remove: () => void}} `tree`: a folder with the program before it
- * @throws {Error} if this repository does not have the commit
+ * A change of one place of a file: `find` occurs once.
+ * @typedef {{file: string, find: string, replace: string}} Replacement
  */
+
+/** @param {string} fix a commit @returns {Tree} the program before it */
 export function treeBefore(fix) {
-  const tree = mkdtempSync(join(tmpdir(), 'fanfare-before-'));
+  return treeOf(`${fix}^`);
+}
+
+/** @param {string} commit @returns {Tree} @throws {Error} if this repository does not have it */
+export function treeOf(commit) {
+  return createTree((tree) => {
+    try {
+      const input = git(['archive', commit, 'src', 'package.json']);
+      execFileSync('tar', ['-x', '-C', tree], { input });
+    } catch (cause) {
+      throw new Error(`this repository has no program of ${commit}`, { cause });
+    }
+  });
+}
+
+/** @param {readonly Replacement[]} changes @returns {Tree} the present program with changes */
+export function presentTreeWith(changes) {
+  return createTree((tree) => {
+    for (const name of ['src', 'package.json'])
+      cpSync(join(ROOT, name), join(tree, name), { recursive: true });
+    for (const { file, find, replace } of changes) {
+      const path = join(tree, file);
+      const [before, after, ...more] = readFileSync(path, 'utf8').split(find);
+      if (after === undefined || more.length > 0) throw new Error(`${file} has not once: ${find}`);
+      writeFileSync(path, `${before}${replace}${after}`);
+    }
+  });
+}
+
+/** @param {(tree: string) => void} fill @returns {Tree} */
+function createTree(fill) {
+  const tree = mkdtempSync(join(tmpdir(), 'fanfare-former-'));
   const remove = () => rmSync(tree, { recursive: true, force: true });
   try {
-    const archive = git(['archive', `${fix}^`, 'src', 'package.json']);
-    execFileSync('tar', ['-x', '-C', tree], { input: archive });
+    fill(tree);
     symlinkSync(join(ROOT, 'node_modules'), join(tree, 'node_modules'));
   } catch (error) {
     remove();
-    throw new Error(`this repository has no program from before ${fix}`, { cause: error });
+    throw error;
   }
   return { tree, remove };
 }

@@ -13,6 +13,7 @@ export function kindOf({ broken, faults, end }) {
   if (broken.length > 0) return broken[0].id;
   if (faults.length > 0) return faults[0].split('\n')[0].replace(/^\S+ /, '');
   if (end === null) return 'no end';
+  if (end.unmet?.length > 0) return end.unmet[0].replace(/:.*/, '');
   const names = /** @type {const} */ (['differences', 'oddities', 'disordered']);
   return names.find((name) => end[name].length > 0) ?? 'the end';
 }

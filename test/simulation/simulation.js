@@ -21,6 +21,8 @@ const LONG_QUIET_SHARE = 0.15;
 const LONG_QUIET_MS = 16_000;
 /** After the faults: calm, the truth of webhooks, markers, the end. */
 const REST_MS = 12 * MINUTE_MS;
+/** Steps of a script may wait for a condition. */
+const SCRIPT_MS = 30 * MINUTE_MS;
 /** The director's packages. */
 const PACKAGES = Object.freeze([
   'standardwebhooks',
@@ -65,7 +67,33 @@ const ENV = Object.freeze({
  * @property {number} historySize @property {boolean} hasWebhooks @property {boolean} hasPusher
  * @property {import('../checker/workload.js').Load} load
  * @property {import('./director.js').Step[]} schedule of faults
+ * @property {import('./acts.js').Act[]} [script] instead of a schedule
+ * @property {Record<string, string>} [env] more settings of all servers
+ * @property {Record<string, string>[]} [envs] more settings of each server
  */
+
+/** What the plan of a script need not say: nobody is there but the clients that the script has. */
+const SCRIPTED = Object.freeze({
+  seed: 1,
+  topology: /** @type {const} */ ('redis'),
+  servers: 2,
+  workers: 1,
+  pieces: 0,
+  leastReplicas: 0,
+  historySize: 60,
+  hasWebhooks: false,
+  hasPusher: false,
+  load: {
+    ...{ clients: 0, rooms: 4, hasHistory: true, roomsPerClient: 0, publishers: 0, rate: 0 },
+    ...{ isMixed: true, hasCentrifugo: false, groups: [] },
+  },
+  schedule: [],
+});
+
+/** @param {Partial<Plan>} given as an entry of the corpus has it @returns {Plan} */
+export function wholePlan(given) {
+  return { ...SCRIPTED, ...given, load: { ...SCRIPTED.load, ...given.load } };
+}
 
 /** @param {number} seed @param {Partial<Plan> & {only?: string[], chaosMs?: number}} [given] instead of what it draws @returns {Plan} */
 export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
@@ -176,6 +204,7 @@ function settingsFor(plan) {
     ...(hasWebhooks && { FANFARE_WEBHOOKS: '/etc/webhooks.json' }),
     ...(topology === 'embedded' && load.isMixed && { FANFARE_STATE_DIR: STATE_DIR }),
     ...(load.hasHistory && { FANFARE_HISTORY: `${HISTORY_PREFIX}*=${historySize}/300s` }),
+    ...plan.env,
   };
   /** @type {Record<string, string>} */
   const files = {
@@ -183,6 +212,17 @@ function settingsFor(plan) {
     ...(hasWebhooks && { '/etc/webhooks.json': JSON.stringify([endpoint]) }),
   };
   return { env, files };
+}
+
+/** @param {Plan} plan @returns {number} ms within which it has ended */
+function timeFor({ schedule, script = [] }) {
+  const chaosMs = schedule.reduce(
+    (sum, { waitMs, faults }) => sum + waitMs + Math.max(0, ...faults.map(({ holdMs }) => holdMs)),
+    0,
+  );
+  const scriptMs = script.reduce((sum, { afterMs = 0 }) => sum + afterMs, 0);
+  // A fault may wait a minute for what it heals.
+  return 2 * chaosMs + (script.length > 0 ? scriptMs + SCRIPT_MS : 0) + REST_MS;
 }
 
 /**
@@ -222,13 +262,7 @@ export async function simulate(plan, { keepsTrace = false, trees } = {}) {
     };
     const parts = { exec: '', args: ['director'], env: {}, channel: /** @type {const} */ ('none') };
     const director = world.clients.start({ ...parts, parent: null });
-    const chaosMs = plan.schedule.reduce(
-      (sum, { waitMs, faults }) =>
-        sum + waitMs + Math.max(0, ...faults.map(({ holdMs }) => holdMs)),
-      0,
-    );
-    // A fault may wait a minute for what it heals.
-    await simulator.run(2 * chaosMs + REST_MS, () => end !== null || director?.isAlive === false);
+    await simulator.run(timeFor(plan), () => end !== null || director?.isAlive === false);
     recorder.write({ type: 'end' });
   } finally {
     fleet.restoreGlobals();
@@ -240,6 +274,7 @@ export async function simulate(plan, { keepsTrace = false, trees } = {}) {
     fleet.faults.length === 0 &&
     end.differences.length === 0 &&
     end.oddities.length === 0 &&
+    (end.unmet ?? []).length === 0 &&
     end.unmarked === '' &&
     end.disordered.length === 0 &&
     end.repeated === 0;

@@ -25,6 +25,7 @@ const MAX_LAG_MS = 3000;
  * @property {number} seed @property {keyof typeof NODES} topology
  * @property {number} servers @property {number} workers of each
  * @property {Record<string, string>} env of the servers
+ * @property {Record<string, string>[]} [envs] more of it, for each server
  * @property {Record<string, string>} files on the disk of each server, by path
  * @property {number} pieces share of parcels that arrive in pieces
  * @property {number} leastReplicas primaries with fewer that keep up refuse writes
@@ -114,6 +115,7 @@ export class World {
       WORKERS: String(plan.workers),
       SERVER_ID: `server-${i}`,
       ...this.#redisEnv,
+      ...plan.envs?.[i],
     };
     const { trees } = this;
     const tree = trees[i % trees.length];

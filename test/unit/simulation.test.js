@@ -6,6 +6,10 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
+import { ACTS } from '../simulation/acts.js';
+import { KINDS } from '../simulation/cast.js';
+import { CHECKS } from '../simulation/checks.js';
+import { readCorpus } from '../simulation/corpus.js';
 import { FAULTS } from '../simulation/faults.js';
 import { MUTANTS } from '../simulation/mutants/list.js';
 import { runPlan } from '../simulation/run-plan.js';
@@ -41,6 +45,21 @@ test('a plan is JSON, and the draw of a seed does not change', () => {
   assert.notDeepEqual(drawPlan(8, SMALL), plan);
   for (const { faults } of plan.schedule)
     for (const { name } of faults) assert.ok(name in FAULTS, name);
+});
+
+test('scripts of the corpus name acts, clients and checks, and former code fits the present files', () => {
+  for (const { name, entry } of readCorpus()) {
+    for (const { do: act, as, that } of entry.plan.script ?? []) {
+      assert.ok(act in ACTS, `${name}: ${act}`);
+      if (act === 'enter') assert.ok(as in KINDS, `${name}: ${as}`);
+      if (act === 'check') assert.ok(that in CHECKS, `${name}: ${that}`);
+    }
+    for (const { file, find, replace } of entry.former ?? []) {
+      const parts = readFileSync(join(ROOT, file), 'utf8').split(find);
+      assert.equal(parts.length, 2, `${name}: ${file} has ${parts.length - 1} times: ${find}`);
+      assert.notEqual(find, replace, name);
+    }
+  }
 });
 
 test('a planted bug breaks a rule', async (t) => {

@@ -1,0 +1,253 @@
+// acts.js: what a script may do: clients that act, faults of one process, link or server of Redis, and
+// waits for a condition. Each step of a script names an act of this table.
+
+import { pause } from '../harness/run.js';
+import { KINDS } from './cast.js';
+import { CHECKS, tellings } from './checks.js';
+
+/** A condition of a script is awaited so long. */
+const CONDITION_MS = 60_000;
+const API_MS = 10_000;
+const POLL_MS = 1;
+
+/** @import { RedisHost } from './redis-host.js' */
+/** @import { SimulatedProcess } from './simulated-process.js' */
+/** @import { World } from './world.js' */
+/**
+ * One step of a script.
+ * @typedef {{do: string, afterMs?: number, [what: string]: any}} Act
+ */
+
+/** What the acts of a script have in common. */
+export class Stage {
+  /** Clients by name. @type {Map<string, any>} */
+  clients = new Map();
+  /** Those of whom the workload does not know. @type {any[]} */
+  others = [];
+  /** Answers of the HTTP API by name. @type {Map<string, any>} */
+  answers = new Map();
+  /** Checks that failed. @type {string[]} */
+  unmet = [];
+  #nextId = 0;
+
+  /** @param {World} world @param {any} plan @param {any} recorder @param {any} random */
+  constructor(world, plan, recorder, random) {
+    this.world = world;
+    this.plan = plan;
+    this.recorder = recorder;
+    this.random = random;
+    this.note = (/** @type {string} */ line) => world.fleet.note(line);
+    this.urls = world.servers.map(({ url }) => url);
+  }
+
+  get workload() {
+    return this.world.workload;
+  }
+
+  get population() {
+    return this.workload.population;
+  }
+
+  /** A client goes to the server of its number. @param {number} server @returns {number} an id */
+  idFor(server) {
+    const { length } = this.urls;
+    while (this.#nextId % length !== server) this.#nextId++;
+    return this.#nextId++;
+  }
+
+  /** @param {string} who @returns {any} */
+  client(who) {
+    const client = this.clients.get(who);
+    if (client === undefined) throw new Error(`the script has no client ${who} yet`);
+    return client;
+  }
+
+  /** @param {string} name of a machine or server of Redis @returns {string} its address */
+  host(name) {
+    const host = this.world.fleet.names.get(name);
+    if (host === undefined) throw new Error(`there is no host ${name}`);
+    return host;
+  }
+
+  /** @param {string} [name] @returns {RedisHost} */
+  redis(name = 'redis') {
+    const node = this.world.nodes.find((one) => one.name === name);
+    if (node === undefined) throw new Error(`there is no server of Redis ${name}`);
+    return node;
+  }
+
+  /**
+   * @param {string} name `server-0`: all of that machine; `server-0/primary`, `server-0/worker`,
+   *   `server-0/courier` @returns {SimulatedProcess[]}
+   */
+  processes(name) {
+    const [machine, kind] = name.split('/');
+    const server = this.#server(machine);
+    if (kind === 'primary') return server.primary === null ? [] : [server.primary];
+    if (kind === 'worker') return server.workers;
+    if (kind === 'courier') return server.courier === null ? [] : [server.courier];
+    return [...server.machine.processes];
+  }
+
+  /** @param {string} name */
+  server(name) {
+    return this.#server(name);
+  }
+
+  /** @param {string} name */
+  #server(name) {
+    const server = this.world.servers.find(({ machine }) => machine.name === name);
+    if (server === undefined) throw new Error(`there is no server ${name}`);
+    return server;
+  }
+}
+
+/** @type {Readonly<Record<string, (stage: Stage, act: any) => unknown>>} */
+export const ACTS = Object.freeze({
+  /** A client begins. */
+  enter(stage, part) {
+    const client = KINDS[part.as](stage, part, stage.idFor(part.server ?? 0));
+    stage.clients.set(part.who, client);
+    return client.start();
+  },
+  /** Its connection breaks; it returns after some time. */
+  leave: (stage, { who, ms }) => stage.client(who).leave(ms),
+  /** It leaves a room, and joins it again after some time. */
+  stepOut: (stage, { who, room, ms }) => stage.client(who).stepOut(room, ms),
+  /** It ends. */
+  stop: (stage, { who }) => stage.client(who).stop(),
+  stopReading: (stage, { who }) => stage.client(who).pause(),
+  readAgain: (stage, { who }) => stage.client(who).resume(),
+  /** A plain client sends a frame. */
+  send: (stage, { who, frame }) => stage.client(who).send(frame),
+  /** Messages one after another, each after the outcome of the one before. */
+  async publish(stage, { who, room, times = 1, ...options }) {
+    const publisher = stage.client(who);
+    await condition(stage, () => publisher.isReady, `${who} can publish`);
+    for (let i = 0; i < times; i++)
+      await new Promise((settled) => publisher.publish(room, { ...options, settled }));
+  },
+  /** A request to the HTTP API; its answer is kept under a name. */
+  async ask(stage, { server = 0, method = 'GET', path, body, as = '' }) {
+    const url = stage.urls[server].replace(/^ws/, 'http');
+    const response = await fetch(`${url}${path}`, {
+      method,
+      headers: {
+        Authorization: `Bearer ${stage.plan.secret}`,
+        'Content-Type': 'application/json',
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+      signal: AbortSignal.timeout(API_MS),
+    });
+    const text = await response.text();
+    const answer = { status: response.status, body: text === '' ? null : JSON.parse(text) };
+    stage.note(`answer ${as} ${JSON.stringify(answer)}`);
+    stage.answers.set(as, answer);
+  },
+
+  /** Of processes. */
+  signal(stage, { of, signal }) {
+    for (const one of stage.processes(of)) one.signal(signal);
+  },
+  /** The machine loses its power. */
+  powerOff: (stage, { of }) => stage.server(of).machine.stop(),
+  /** The server starts, again. */
+  async powerOn(stage, { of }) {
+    const server = stage.server(of);
+    server.start();
+    await stage.world.whole(server);
+  },
+  /** What is sent in this direction is kept back. */
+  cut(stage, { from, to }) {
+    stage.world.fleet.network.cut(stage.host(from), stage.host(to));
+  },
+  heal(stage, { from, to }) {
+    stage.world.fleet.network.heal(stage.host(from), stage.host(to));
+  },
+  slow(stage, { from, to, ms }) {
+    stage.world.fleet.network.way(stage.host(from), stage.host(to)).extraMs = ms;
+  },
+  /** Connections between two hosts are reset. */
+  reset(stage, { from, to }) {
+    stage.world.fleet.network.breakConnections(stage.host(from), stage.host(to));
+  },
+  /** A clock is ahead. */
+  skew(stage, { of, ms }) {
+    stage.server(of).machine.skewMs = ms;
+  },
+
+  /** Of Redis. `with`: the data that it has, as RedisHost has it. */
+  stopRedis: (stage, { node }) => stage.redis(node).stop(),
+  startRedis: (stage, { node, with: data = 'kept' }) => stage.redis(node).start(data),
+  freezeRedis: (stage, { node }) => stage.redis(node).freeze(),
+  thawRedis: (stage, { node }) => stage.redis(node).thaw(),
+  emptyRedis: (stage, { node }) => stage.redis(node).server.empty(),
+  /** A rule of the user of the servers, such as `resetchannels`. */
+  acl: (stage, { node, rule }) => stage.redis(node).server.users.get('default')?.apply(rule),
+  /** Redis evicts the keys whose names match. */
+  evict(stage, { node, key }) {
+    const { server } = stage.redis(node);
+    const names = namesOf(stage.redis(node), key);
+    if (names.length === 0) throw new Error(`Redis has no key like ${key}`);
+    for (const name of names) server.evict(name);
+  },
+
+  /** Waits for clients to be in their rooms; without `who` for all. */
+  joined: (stage, { who }) =>
+    condition(
+      stage,
+      () => (who ? [stage.client(who)] : [...stage.clients.values()]).every(isIn),
+      `${who ?? 'everybody'} is in`,
+    ),
+  /** Waits until a plain client has been sent a frame with these fields. */
+  told: (stage, { who, frame }) =>
+    condition(stage, () => tellings(stage, who, frame).length > 0, `${who} is told`),
+  /** Waits for a key of Redis. */
+  key: (stage, { node, key }) =>
+    condition(stage, () => namesOf(stage.redis(node), key).length > 0, `Redis has ${key}`),
+  /** Waits until a server has all its workers. */
+  whole: (stage, { of }) => stage.world.whole(stage.server(of)),
+  /** Waits until all processes of a server have ended. */
+  gone: (stage, { of }) => stage.world.gone(stage.server(of)),
+  /** Only waits: for `afterMs`. */
+  wait() {},
+  /** Something must hold now. */
+  check(stage, { that, ...about }) {
+    const wrong = CHECKS[that](stage, about);
+    if (wrong !== '') {
+      stage.note(`check ${that}: ${wrong}`);
+      stage.unmet.push(`${that}: ${wrong}`);
+    }
+  },
+});
+
+/** @param {any} client */
+const isIn = ({ isJoined }) => isJoined !== false;
+
+/**
+ * @param {Stage} stage @param {() => boolean} isMet @param {string} what
+ * @returns {Promise<void>} a condition that is never met makes the script fail: it tests nothing
+ */
+async function condition({ world, unmet }, isMet, what) {
+  const endMs = world.nowMs + CONDITION_MS;
+  while (!isMet() && world.nowMs < endMs) await pause(POLL_MS);
+  if (!isMet()) unmet.push(`in vain: ${what}`);
+}
+
+/** @param {RedisHost} node @param {string} pattern @returns {string[]} */
+function namesOf({ server }, pattern) {
+  const like = new RegExp(pattern);
+  return server.keys.names().filter((name) => like.test(name));
+}
+
+/**
+ * Performs a script, one step after another.
+ * @param {Stage} stage @param {readonly Act[]} script
+ */
+export async function perform(stage, script) {
+  for (const { do: name, afterMs = 0, ...act } of script) {
+    if (afterMs > 0) await pause(afterMs);
+    stage.note(`act ${name} ${JSON.stringify(act)}`);
+    await ACTS[name](stage, act);
+  }
+}
