@@ -134,14 +134,14 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
 /**
  * Swarm testing: most runs lack most faults, so that those they have meet each other often.
  * @param {Omit<Plan, 'schedule'>} plan @param {Random} random @param {number} chaosMs
- * @param {string[]} [only]
+ * @param {string[]} [only] those of these that are possible
  */
 function drawSchedule({ topology, hasWebhooks }, random, chaosMs, only) {
   const possible = Object.entries(FAULTS)
     .filter(([, { needs }]) => isPossible(needs, topology, hasWebhooks))
     .map(([name]) => name);
   const share = random.pick([0.15, 0.3, 0.6, 1]);
-  const some = only ?? possible.filter(() => random.next() < share);
+  const some = possible.filter((name) => only?.includes(name) ?? random.next() < share);
   const [low, high] = random.pick([
     [200, 1500],
     [1000, 8000],

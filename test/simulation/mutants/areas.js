@@ -1,18 +1,60 @@
 // areas.js: which tests should find a planted bug, the cheap ones first.
 
-/** @typedef {keyof typeof AREAS} Area */
+/**
+ * @typedef {keyof typeof AREAS} Area
+ * @typedef {Partial<import('../simulation.js').Plan>} Part of a plan
+ */
 
-const MIXED = Object.freeze({
-  ...{ clients: 10, rooms: 6, hasHistory: true, roomsPerClient: 3, publishers: 4, rate: 10 },
-  ...{ isMixed: true, hasCentrifugo: false },
+/** Faults that any area meets. */
+const COMMON = Object.freeze([
+  ...['workerKilled', 'workerFrozen', 'machineSuspended', 'serverReloaded'],
+  ...['clientsCut', 'clientsReset', 'slowReaders', 'linksSlow'],
+]);
+const OF_REDIS = Object.freeze([
+  ...['redisCut', 'redisCutForAll', 'redisReset', 'redisFrozen', 'redisDown', 'redisEmptied'],
+  ...['redisRolledBack', 'redisLosesASecond', 'redisFlushed', 'redisFull'],
+]);
+const OF_REPLICAS = Object.freeze([
+  'failoverPlanned',
+  'staleReplicaPromoted',
+  'primaryOfRedisLost',
+]);
+const OF_COURIERS = Object.freeze(['courierKilled', 'courierFrozen', 'serverTerminated']);
+
+/** The topologies in which an area's code runs. The servers are few, so that many runs fit in a minute. */
+const TOPOLOGIES = Object.freeze({
+  redis: { topology: /** @type {const} */ ('redis'), servers: 2, workers: 1 },
+  embedded: { topology: /** @type {const} */ ('embedded'), servers: 1, workers: 2 },
+  sentinel: { topology: /** @type {const} */ ('sentinel'), servers: 2, workers: 1 },
+  cluster: { topology: /** @type {const} */ ('cluster'), servers: 2, workers: 1 },
+});
+const LOAD = Object.freeze({
+  ...{ clients: 4, rooms: 6, hasHistory: true, roomsPerClient: 2, publishers: 3, rate: 10 },
+  isMixed: true,
 });
 
-/** `plan`: what a simulated run needs to meet such a bug. */
+/**
+ * @param {readonly (keyof typeof TOPOLOGIES)[]} topologies of successive seeds
+ * @param {readonly string[]} groups of the population @param {readonly string[]} faults
+ * @param {Part} [more] @returns {{faults: readonly string[], parts: readonly Part[]}}
+ */
+function runs(topologies, groups, faults, more = {}) {
+  const load = { ...LOAD, groups, hasCentrifugo: groups.includes('centrifugos') };
+  const hasPusher = groups.includes('pushers');
+  const part = { hasWebhooks: false, hasPusher, leastReplicas: 0, historySize: 60, load, ...more };
+  return { faults, parts: topologies.map((name) => ({ ...TOPOLOGIES[name], ...part })) };
+}
+
+/** `runs`: the simulated runs that meet such a bug: topology, clients, faults. */
 export const AREAS = Object.freeze({
   state: {
     unit: ['state-sync', 'histories', 'history-reader', 'protocol', 'redis-scripts'],
     contract: ['state', 'redis-promises', 'history'],
-    plan: { load: MIXED, hasWebhooks: false, hasPusher: false },
+    runs: runs(
+      ['redis', 'embedded', 'redis', 'sentinel'],
+      ['states'],
+      [...COMMON, ...OF_REDIS, 'redisEvicts', 'staleReplicaPromoted'],
+    ),
   },
   webhooks: {
     unit: [
@@ -26,7 +68,12 @@ export const AREAS = Object.freeze({
       'redis-scripts',
     ],
     contract: ['webhook-queue', 'webhook-transitions', 'webhook-transitions-redis', 'occupancy'],
-    plan: { load: MIXED, hasWebhooks: true, hasPusher: false },
+    runs: runs(
+      ['redis', 'embedded', 'redis', 'cluster'],
+      ['people', 'commuters'],
+      [...COMMON, ...OF_COURIERS, ...OF_COURIERS, ...OF_REDIS, 'primaryKilled', 'slotsMoved'],
+      { hasWebhooks: true },
+    ),
   },
   doors: {
     unit: [
@@ -40,7 +87,11 @@ export const AREAS = Object.freeze({
       'every-door-reads',
     ],
     contract: [],
-    plan: { load: { ...MIXED, hasCentrifugo: true }, hasWebhooks: false, hasPusher: true },
+    runs: runs(
+      ['redis', 'embedded'],
+      ['streams', 'pushers', 'centrifugos'],
+      [...COMMON, ...OF_REDIS, 'slowReaders'],
+    ),
   },
   recovery: {
     unit: [
@@ -54,20 +105,39 @@ export const AREAS = Object.freeze({
       'stream-interleavings',
     ],
     contract: ['history'],
+    runs: runs(
+      ['redis', 'cluster', 'embedded', 'redis'],
+      ['streams', 'libraries', 'visitors', 'people'],
+      [...COMMON, ...OF_REDIS, ...OF_REPLICAS, 'slowReaders'],
+    ),
   },
   redis: {
     unit: ['redis-publisher', 'redis-broker', 'redis-identity', 'data-loss'],
     contract: ['redis-promises', 'broker', 'history'],
+    runs: runs(
+      ['redis', 'sentinel', 'cluster'],
+      ['visitors'],
+      [...OF_REDIS, ...OF_REPLICAS, 'redisForbidsChannels', 'linksSlow', 'clientsReset'],
+      { load: { ...LOAD, groups: ['visitors'], clients: 12, roomsPerClient: 3 } },
+    ),
   },
   relay: {
     unit: ['relay', 'relay-overload', 'histories'],
     contract: ['broker', 'state'],
-    plan: { topology: 'embedded', load: MIXED, hasWebhooks: false },
+    runs: runs(
+      ['embedded'],
+      ['states', 'visitors'],
+      [...COMMON, 'primaryKilled', 'primaryFrozen', 'serverTerminated'],
+    ),
   },
   presence: {
     unit: ['presence-churn', 'room-users', 'pusher-presence', 'presence-interleavings'],
     contract: ['presence', 'presence-redis'],
-    plan: { topology: 'redis', load: MIXED, hasWebhooks: false, hasPusher: true },
+    runs: runs(
+      ['redis', 'redis', 'sentinel'],
+      ['people', 'libraries', 'pushers', 'members'],
+      [...COMMON, ...OF_REDIS, 'primaryKilled', 'failoverPlanned'],
+    ),
   },
   operations: {
     unit: [
@@ -79,5 +149,10 @@ export const AREAS = Object.freeze({
       'every-door-joins',
     ],
     contract: ['revocations'],
+    runs: runs(
+      ['redis', 'embedded'],
+      ['people', 'suspects', 'libraries'],
+      [...COMMON, ...OF_REDIS, 'primaryKilled'],
+    ),
   },
 });
