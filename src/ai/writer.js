@@ -16,7 +16,7 @@
 import { isPart, stopRoomOf } from './part.js';
 import { RunError } from './run-error.js';
 
-/** A part leaves this long after its first chunk: 25 messages a second at most. */
+/** A part leaves this long after its first chunk. loadtest/bench/runs.js has the figures. */
 const EVERY_MS = 40;
 /** A part with this many characters of JSON leaves at once. */
 const PART_SIZE = 4096;
@@ -48,6 +48,8 @@ const OUTAGE_MS = 60_000;
  * @property {boolean} [resume] continues a run that has chunks; without it, such a run is a CONFLICT
  * @property {StopListener} [stop] a client by which the writer hears readers that stop the run. All
  *   runs of a process may share it. Its token needs the rights `join` and `history`
+ * @property {number} [everyMs] after its first chunk, a part leaves; 40. With more, many runs at once
+ *   need fewer requests
  * @property {number} [outageMs] for which a part is repeated; 60,000
  * @property {number} [keepBytes] of chunks, kept to write the run again after a loss; 4 MB
  */
@@ -77,6 +79,7 @@ export async function stream(server, room, options = {}) {
 
 export class RunWriter {
   #server;
+  #everyMs;
   #outageMs;
   #keepBytes;
   /** Chunks before the present ones, for a run that the room has lost; null: some are not kept. @type {Sized[]|null} */
@@ -101,13 +104,14 @@ export class RunWriter {
    * @param {Position} [position] of the last part @param {number} [written]
    */
   constructor(server, room, options, position, written = 0) {
-    const { stop, outageMs = OUTAGE_MS, keepBytes = KEEP_BYTES } = options;
+    const { stop, everyMs = EVERY_MS, outageMs = OUTAGE_MS, keepBytes = KEEP_BYTES } = options;
     this.room = room;
     /** Where the run stands. @type {Position|undefined} */
     this.position = position;
     /** Chunks in the room. */
     this.written = written;
     this.#server = server;
+    this.#everyMs = everyMs;
     this.#outageMs = outageMs;
     this.#keepBytes = keepBytes;
     this.#kept = written === 0 ? [] : null;
@@ -214,7 +218,7 @@ export class RunWriter {
   #planPart() {
     if (this.#publishing !== null || this.#ending !== null || this.#waiting.length === 0) return;
     clearTimeout(this.#timer);
-    const waitMs = this.#waitingSize >= PART_SIZE ? 0 : this.#sinceMs + EVERY_MS - Date.now();
+    const waitMs = this.#waitingSize >= PART_SIZE ? 0 : this.#sinceMs + this.#everyMs - Date.now();
     if (waitMs <= 0) this.#flush();
     else this.#timer = setTimeout(() => this.#flush(), waitMs);
   }

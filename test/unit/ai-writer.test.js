@@ -76,6 +76,18 @@ test('the chunks of 40 ms leave as one part, and 4 KB leave at once', async (t) 
   assert.deepEqual([run.written, run.position?.offset], [5, 3]);
 });
 
+test('everyMs is the time for which chunks collect', async (t) => {
+  const pass = mockTime(t);
+  const server = new FakeServer();
+  const run = await stream(server, ROOM, { everyMs: 160 });
+  await run.write('a');
+  await pass(159);
+  assert.deepEqual(server.parts, []);
+  await pass(1);
+  assert.deepEqual(server.chunks, ['a']);
+  await run.end();
+});
+
 test('chunks collect while a part is under way, and a part is bounded', async () => {
   const server = new FakeServer();
   const run = await stream(server, ROOM);
