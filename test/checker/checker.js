@@ -148,14 +148,14 @@ const TAKEN = {
     checker.figures.accepted(publication.publisher, t);
   },
 
-  fail(checker, { t, value, reason }) {
+  fail(checker, { t, value, reason, position }) {
     const publication = checker.run.publication(value);
-    checker.ask('fail', publication);
-    checker.run.notOk(publication, 'fail', reason, t);
+    checker.ask('fail', { publication, reason, position, t });
+    checker.run.notOk(publication, 'fail', { reason, position, t });
   },
 
-  info({ run }, { t, value, reason }) {
-    run.notOk(run.publication(value), 'info', reason, t);
+  info({ run }, { t, value, reason, position }) {
+    run.notOk(run.publication(value), 'info', { reason, position, t });
   },
 
   connect({ run }, { t, client, server, user }) {

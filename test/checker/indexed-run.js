@@ -21,6 +21,8 @@ import { Users } from './users.js';
  */
 export const SETTLE_US = 15_000_000;
 
+/** @typedef {{reason: string, position?: Position, t: number}} Refusal */
+
 /** Answers to a publish while the broker is unavailable. */
 const SAID_WHILE_AWAY = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN']);
 
@@ -235,6 +237,11 @@ export class IndexedRun {
     this.holes = [];
     this.users = new Users();
     this.states = new States();
+    /**
+     * Positions that CONFLICT named.
+     * @type {{publication: Publication, stream: Stream, offset: number}[]}
+     */
+    this.conflicts = [];
     /** @type {Map<string, {before?: Record<string, number>, after?: Record<string, number>}>} */
     this.gauges = new Map();
     this.now = Number.NEGATIVE_INFINITY;
@@ -344,13 +351,14 @@ export class IndexedRun {
   // The effects of events. The invariants have been checked before, with the previous state.
 
   /** @param {Extract<Event, {type: 'invoke'}>} event */
-  invoke({ t, value, marker, via = 0, server = 0, client: by }) {
+  invoke({ t, value, marker, via = 0, server = 0, client: by, expect = undefined }) {
     if (this.publications.has(value))
       throw new Error(`the record is wrong: ${value} was sent twice`);
     const client = by ?? null;
     const link = (client !== null && this.links.get(client)) || null;
     const publication = new Publication(value, t, marker === true, via, server, client, link);
     if (client !== null) this.quiet.add(client);
+    publication.expect = expect ?? null;
     const { room } = publication;
     publication.number = this.counts.get(room) ?? 0;
     this.counts.set(room, publication.number + 1);
@@ -382,11 +390,14 @@ export class IndexedRun {
   /**
    * @param {Publication} publication
    * @param {'fail'|'info'} outcome
-   * @param {string} reason
-   * @param {number} t
+   * @param {Refusal} refusal
    */
-  notOk(publication, outcome, reason, t) {
+  notOk(publication, outcome, { reason, position, t }) {
     publication.outcome = outcome;
+    if (position !== undefined) {
+      const stream = /** @type {Stream} */ (this.stream(publication.room, position.epoch));
+      this.conflicts.push({ publication, stream, offset: position.offset });
+    }
     if (outcome === 'info') publication.unknownAt = t;
     // Only an answer counts: without one the server itself may be away.
     if (!SAID_WHILE_AWAY.has(reason)) return;

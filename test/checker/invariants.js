@@ -19,9 +19,11 @@
 // A delivery without a publisher, or of another room, is I1 and nothing else.
 //
 // I12 and those from I16 on are in invariants-of-clients.js: what single clients, users and tokens
-// are promised. Those of rooms with state are in invariants-of-states.js.
+// are promised. Those of rooms with state are in invariants-of-states.js, and those of publishers that
+// expect a position in invariants-of-appends.js.
 
 import { SETTLE_US } from './indexed-run.js';
+import { INVARIANTS_OF_APPENDS } from './invariants-of-appends.js';
 import { INVARIANTS_OF_CLIENTS } from './invariants-of-clients.js';
 import { INVARIANTS_OF_STATES } from './invariants-of-states.js';
 
@@ -48,6 +50,7 @@ const TOLD_US = 10_000_000;
  *   reply or a `resync`
  */
 
+/** @typedef {import('./indexed-run.js').Refusal & {publication: Publication}} Refused */
 /** @typedef {{member: Member, id: import('./record.js').Position|undefined}} Asking */
 
 /**
@@ -58,7 +61,7 @@ const TOLD_US = 10_000_000;
  *   because it had passed that offset
  * @property {(run: Run, sight: Sight) => Answer} [stray] of anything else
  * @property {(run: Run, acceptance: Acceptance) => Answer} [ok]
- * @property {(run: Run, publication: Publication) => Answer} [fail]
+ * @property {(run: Run, refused: Refused) => Answer} [fail]
  * @property {(run: Run, told: Told) => Answer} [reply]
  * @property {(run: Run, told: Told) => Answer} [resync]
  * @property {(run: Run, asking: Asking) => Answer} [subscribe]
@@ -88,7 +91,7 @@ export const INVARIANTS = Object.freeze([
     asked: {
       deliver: wasNotRefused,
       repeat: wasNotRefused,
-      fail: (_, { value, sights }) =>
+      fail: (_, { publication: { value, sights } }) =>
         sights > 0 ? `${value} is refused, and had been delivered` : '',
     },
   },
@@ -182,6 +185,7 @@ export const INVARIANTS = Object.freeze([
   },
   ...INVARIANTS_OF_CLIENTS,
   ...INVARIANTS_OF_STATES,
+  ...INVARIANTS_OF_APPENDS,
 ]);
 
 /** @param {Sight} sight @returns {Answer} */

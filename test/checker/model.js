@@ -37,6 +37,7 @@ const CAPPED = Object.freeze({ crowd: { allowed: ALLOWED, wanted: 3 } });
 export const STREAMS = Object.freeze([1, 2, 3]);
 
 /** @typedef {import('./record.js').Event} Event */
+/** @typedef {import('./record.js').Expected} Expected */
 /**
  * `by`: the client that published it without an echo.
  * @typedef {{value: string, room: string, epoch?: string, offset?: number, by?: number}} Message
@@ -55,6 +56,7 @@ export const STREAMS = Object.freeze([1, 2, 3]);
  * @property {boolean} [cutsTails] the first message of a join with `last` is missing
  * @property {boolean} [ignoresCaps] users may have any number of connections
  * @property {boolean} [ignoresRevocations] a revoked token is as good as another
+ * @property {boolean} [ignoresExpectations] what expects a position is accepted anywhere
  */
 
 class Worker {
@@ -120,7 +122,8 @@ export class Model {
   emit(what) {
     this.t += STEP_US;
     if (what.type === 'ok') this.isRefusing = false;
-    else if (what.type === 'fail' || what.type === 'info') this.isRefusing = true;
+    else if (what.type === 'info' || (what.type === 'fail' && what.reason !== 'CONFLICT'))
+      this.isRefusing = true;
     this.events.push({ t: this.t, ...what });
   }
 
@@ -148,15 +151,36 @@ export class Model {
    * @param {string} room
    * @param {boolean} [isMarker]
    * @param {number} [client] that publishes it without an echo
+   * @param {Expected} [expect]
    * @returns {Message}
    */
-  invoke(publisher, room, isMarker = false, client = undefined) {
+  invoke(publisher, room, isMarker = false, client = undefined, expect = undefined) {
     const sequence = (this.sequences.get(publisher) ?? 0) + 1;
     this.sequences.set(publisher, sequence);
     const value = `${publisher}:${sequence}:${room}`;
-    const by = client === undefined ? {} : { client };
+    const by = { ...(client !== undefined && { client }), ...(expect && { expect }) };
     this.emit({ type: 'invoke', value, ...(isMarker && { marker: true }), ...by });
     return { value, room };
+  }
+
+  /**
+   * A producer publishes where it expects the room.
+   * @param {string} publisher @param {string} room with history
+   * @param {number} [back] it has not heard of so many messages
+   */
+  append(publisher, room, back = 0) {
+    const { epoch, top } = this.#stored(room);
+    const offset = Math.max(0, top - back);
+    const expect = offset === 0 ? { offset } : { epoch, offset };
+    const message = this.invoke(publisher, room, false, undefined, expect);
+    if (offset === top || this.faults.ignoresExpectations) {
+      this.announce(this.place(message));
+      this.acks.push({ ...message, type: 'ok' });
+      this.flush();
+      return;
+    }
+    const position = { epoch, offset: top };
+    this.emit({ type: 'fail', value: message.value, reason: 'CONFLICT', position });
   }
 
   /** Gives it the next offset if its room has offsets. @param {Message} message */

@@ -1,6 +1,7 @@
 // publications.js: the publications of a record, and the offsets of each room and epoch.
 
 /** @typedef {import('./record.js').Position} Position */
+/** @typedef {import('./record.js').Expected} Expected */
 /** @typedef {import('./indexed-run.js').Link} Link */
 
 /** A publication. */
@@ -48,6 +49,8 @@ export class Publication {
      * @type {Position|null}
      */
     this.behind = null;
+    /** Where alone it may stand: behind this position. @type {Expected|null} */
+    this.expect = null;
   }
 }
 

@@ -1,14 +1,17 @@
 // publisher.js: publishes over the wire, and records the outcome of each message.
 //
 // `ok`: accepted. `fail`: certainly not accepted. `info`: unknown, because the error leaves it
-// open, no answer came in time, or the connection ended first. A message of unknown outcome is
-// never sent again.
+// open, no answer came in time, or the connection ended first. A message of unknown outcome is sent
+// again only by a publisher with idempotency keys, which repeats it until it has an outcome.
 
 import { WebSocket } from 'ws';
 
 const OPEN_TIMEOUT_MS = 5000;
 const REPLY_TIMEOUT_MS = 6000;
 const RECONNECT_MS = 200;
+const REPEAT_MS = 500;
+/** A server keeps a key for five minutes. */
+const REPEATED_FOR_MS = 60_000;
 /** Errors that prove that nothing was accepted; after others the outcome is unknown. */
 const REFUSALS = new Set([
   'UNAVAILABLE',
@@ -17,9 +20,29 @@ const REFUSALS = new Set([
   'MESSAGE_TOO_LARGE',
   'INVALID_ROOM',
   'STATE_FULL',
+  'CONFLICT',
+  'IDEMPOTENCY_CONFLICT',
 ]);
 
-/** @typedef {(outcome: 'ok'|'fail'|'info') => void} Settled */
+/** @typedef {import('./record.js').Position} Position */
+/** @typedef {import('./record.js').Expected} Expected */
+/** @typedef {'ok'|'fail'|'info'} Outcome */
+/**
+ * `position`: the room's, with CONFLICT
+ * @typedef {{reason?: string, epoch?: string, offset?: number, position?: Position}} About
+ */
+/** @typedef {(outcome: Outcome, about: About) => void} Settled */
+/**
+ * A message without an outcome.
+ * @typedef {object} Pending
+ * @property {string} value
+ * @property {string} frame
+ * @property {Expected|undefined} expect
+ * @property {NodeJS.Timeout|undefined} timer
+ * @property {number} sends
+ * @property {number} givenUpMs on the clock of performance.now()
+ * @property {Settled|undefined} settled
+ */
 
 export class Publisher {
   /**
@@ -29,12 +52,14 @@ export class Publisher {
    * @param {number} parts.window messages without a reply at a time; with 1 each is sent after the
    *   reply to the one before
    * @param {import('./record.js').Recorder} parts.recorder
+   * @param {boolean} [parts.isKeyed] sends idempotency keys, and repeats what has no outcome
    */
-  constructor({ id, urls, window, recorder }) {
+  constructor({ id, urls, window, recorder, isKeyed = false }) {
     this.id = id;
     this.urls = urls;
     this.window = window;
     this.recorder = recorder;
+    this.isKeyed = isKeyed;
     this.sequence = 0;
     this.attempts = 0;
     /** Which of the servers it is connected to. */
@@ -49,10 +74,7 @@ export class Publisher {
     this.socket = null;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
-    /**
-     * By id.
-     * @type {Map<number, {value: string, timer: NodeJS.Timeout, settled: Settled|undefined}>}
-     */
+    /** By id. @type {Map<number, Pending>} */
     this.pending = new Map();
     /**
      * Values by id: messages of this connection that got no answer in time.
@@ -78,12 +100,13 @@ export class Publisher {
    * @param {number} [options.bytes] of padding
    * @param {string} [options.key] in a room with state
    * @param {boolean} [options.removes] it
+   * @param {Expected} [options.expect] the room's position
    * @param {Settled} [options.settled]
    * @returns {string} its value; '' if the publisher is not ready and sent nothing
    */
-  publish(room, { isMarker = false, bytes = 0, key, removes, settled } = {}) {
-    const { socket } = this;
-    if (socket === null || !this.isReady) return '';
+  publish(room, { isMarker = false, bytes = 0, key, removes, expect, settled } = {}) {
+    if (!this.isReady) return '';
+    const { isKeyed } = this;
     const id = ++this.sequence;
     const value = `${this.id}:${id}:${room}`;
     this.recorder.write({
@@ -93,12 +116,24 @@ export class Publisher {
       server: this.server,
       ...(isMarker && { marker: true }),
       ...(key !== undefined && { room, key, removes }),
+      ...(isKeyed && { keyed: true }),
+      ...(expect !== undefined && { expect }),
     });
-    const timer = setTimeout(() => this.#expire(id, value), REPLY_TIMEOUT_MS);
-    this.pending.set(id, { value, timer, settled });
     const content = bytes > 0 ? { value, padding: 'x'.repeat(bytes) } : value;
     const payload = removes ? null : content;
-    socket.send(JSON.stringify({ type: 'message', id, room, key, payload }));
+    const more = { expect, ...(isKeyed && { idempotencyKey: value }) };
+    /** @type {Pending} */
+    const message = {
+      value,
+      frame: JSON.stringify({ type: 'message', id, room, key, payload, ...more }),
+      expect,
+      timer: undefined,
+      sends: 0,
+      givenUpMs: performance.now() + REPEATED_FOR_MS,
+      settled,
+    };
+    this.pending.set(id, message);
+    this.#send(id, message);
     return value;
   }
 
@@ -107,7 +142,7 @@ export class Publisher {
     this.isWanted = false;
     clearTimeout(this.timer);
     const { socket } = this;
-    if (socket === null) return;
+    if (socket === null) return this.#forsake();
     await new Promise((resolve) => {
       socket.once('close', resolve);
       socket.close(1000);
@@ -123,35 +158,72 @@ export class Publisher {
       perMessageDeflate: false,
     });
     this.socket = socket;
+    socket.on('open', () => {
+      // Only messages with a key outlive a connection.
+      for (const [id, message] of this.pending) this.#send(id, message);
+    });
     socket.on('message', (data) => {
-      const { type, id, error, epoch, offset } = JSON.parse(String(data));
+      const { type, id, error, epoch, offset, position } = JSON.parse(String(data));
       if (type === 'ack') this.#settle(id, 'ok', { epoch, offset });
-      else if (type === 'error')
-        this.#settle(id, REFUSALS.has(error) ? 'fail' : 'info', { reason: error });
+      else if (type === 'error') this.#refused(id, error, position);
     });
     // `close` follows.
     socket.on('error', () => {});
     socket.on('close', () => {
       this.socket = null;
       this.late.clear();
-      for (const id of [...this.pending.keys()]) this.#settle(id, 'info', { reason: 'closed' });
+      if (!this.isKeyed || !this.isWanted) this.#forsake();
+      for (const { timer } of this.pending.values()) clearTimeout(timer);
       if (!this.isWanted) return;
       this.attempts++;
       this.timer = setTimeout(() => this.#connect(), RECONNECT_MS);
     });
   }
 
-  /** @param {number} id @param {string} value */
-  #expire(id, value) {
-    this.late.set(id, value);
+  /** No answer will come. */
+  #forsake() {
+    for (const id of [...this.pending.keys()]) this.#settle(id, 'info', { reason: 'closed' });
+  }
+
+  /** @param {number} id @param {Pending} message */
+  #send(id, message) {
+    message.sends++;
+    message.timer = setTimeout(() => this.#expire(id, message), REPLY_TIMEOUT_MS);
+    this.socket?.send(message.frame);
+  }
+
+  /** @param {number} id @param {Pending} message */
+  #expire(id, message) {
+    if (this.isKeyed) return this.#repeat(id, message, 'no reply');
+    this.late.set(id, message.value);
     this.#settle(id, 'info', { reason: 'no reply' });
   }
 
-  /**
-   * @param {number} id
-   * @param {'ok'|'fail'|'info'} type
-   * @param {{reason?: string, epoch?: string, offset?: number}} about
-   */
+  /** @param {number} id @param {Pending} message @param {string} reason why it has no outcome */
+  #repeat(id, message, reason) {
+    clearTimeout(message.timer);
+    if (performance.now() > message.givenUpMs) return this.#settle(id, 'info', { reason });
+    // A connection that ends meanwhile is another reason to send it.
+    message.timer = setTimeout(() => this.#send(id, message), REPEAT_MS);
+  }
+
+  /** @param {number} id @param {string} error @param {Position|undefined} position */
+  #refused(id, error, position) {
+    const about = { reason: error, ...(position && { position }) };
+    const message = this.pending.get(id);
+    const isCertain = REFUSALS.has(error);
+    if (!this.isKeyed || message === undefined)
+      return this.#settle(id, isCertain ? 'fail' : 'info', about);
+    if (message.sends === 1 && isCertain) return this.#settle(id, 'fail', about);
+    // The key comes first, so a repeat is not compared if an earlier one was accepted. A backend that
+    // has lost the room has lost the key, too.
+    if (error === 'CONFLICT')
+      this.#settle(id, position?.epoch === message.expect?.epoch ? 'fail' : 'info', about);
+    else if (error === 'IDEMPOTENCY_CONFLICT') this.#settle(id, 'fail', about);
+    else this.#repeat(id, message, error);
+  }
+
+  /** @param {number} id @param {Outcome} type @param {About} about */
   #settle(id, type, about) {
     const message = this.pending.get(id);
     if (message === undefined) {
@@ -173,6 +245,6 @@ export class Publisher {
     this.recorder.write(
       /** @type {import('./record.js').What} */ ({ type, value: message.value, ...about }),
     );
-    message.settled?.(type);
+    message.settled?.(type, about);
   }
 }

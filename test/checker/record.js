@@ -16,6 +16,7 @@ const WRITE_CHARACTERS = 1_048_576;
 const READ_BYTES = 4_194_304;
 
 /** @typedef {{epoch: string, offset: number}} Position */
+/** Of a room that nobody may have published to, without an epoch. @typedef {{epoch?: string, offset: number}} Expected */
 
 /**
  * The first line: which rooms are of which kind, and how to run the same again. `capped`: users with
@@ -28,11 +29,13 @@ const READ_BYTES = 4_194_304;
  * certainly was not, or nothing that can be relied on. A refusal may still follow an `info`.
  * `client`: it went over this client's connection, with `echo: false`.
  * `room`, `key`, `removes`: only in rooms with state, whose publications are StateEvents.
+ * `keyed`: with an idempotency key; it is sent again until it is answered. `expect`: it is accepted
+ * at this position of the room only. `position`: the room's, with CONFLICT.
  * @typedef
- *   {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number, client?: number, room?: string, key?: string, removes?: boolean}}
+ *   {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number, client?: number, room?: string, key?: string, removes?: boolean, keyed?: boolean, expect?: Expected}}
  *   InvokeEvent
  * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
- * @typedef {{type: 'fail'|'info', value: string, reason: string}} NotOkEvent
+ * @typedef {{type: 'fail'|'info', value: string, reason: string, position?: Position}} NotOkEvent
  *
  * A subscriber. `user`: of its token. `last`: this many of the newest messages follow the reply.
  * `id`: the position of a stream's last event id in this room; `since`: the client's own position.
@@ -67,7 +70,7 @@ const READ_BYTES = 4_194_304;
  * Rooms with state. A publisher puts a value to a key, or removes it. A member gets what its
  * application sees. In calm, the map of each member, and that of the backend.
  * @typedef
- *   {{what: 'put', value: string, room: string, key: string, removes?: boolean}
+ *   {{what: 'put', value: string, room: string, key: string, removes?: boolean, keyed?: boolean}
  *   |{what: 'ok', value: string, epoch: string, offset: number}
  *   |{what: 'fail'|'info', value: string, reason: string}
  *   |{what: 'joined', client: number, room: string, epoch: string, offset: number, recovered: boolean}

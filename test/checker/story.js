@@ -18,6 +18,12 @@ const publish = fc.record({
   ),
   isLate: fc.boolean(),
 });
+const append = fc.record({
+  act: fc.constant(/** @type {const} */ ('append')),
+  publisher: fc.constantFrom(...PUBLISHERS),
+  room: fc.constantFrom(...HISTORY_ROOMS),
+  back: fc.nat(2),
+});
 const other = fc.record({
   act: fc.constantFrom(
     .../** @type {const} */ ([
@@ -89,10 +95,11 @@ const state = fc.record({
 /** The events of a cluster. */
 export const story = fc.array(
   fc.oneof(
-    { weight: 4, arbitrary: publish },
-    { weight: 3, arbitrary: other },
-    { weight: 3, arbitrary: mixed },
-    { weight: 3, arbitrary: state },
+    { weight: 8, arbitrary: publish },
+    { weight: 1, arbitrary: append },
+    { weight: 7, arbitrary: other },
+    { weight: 6, arbitrary: mixed },
+    { weight: 6, arbitrary: state },
   ),
   {
     minLength: 30,
@@ -105,6 +112,7 @@ export const story = fc.array(
 export function tell(model, acts) {
   for (const act of acts) {
     if (act.act === 'publish') model.publish(act.publisher, act.room, act.outcome, act);
+    else if (act.act === 'append') model.append(act.publisher, act.room, act.back);
     else if (act.act === 'state') tellState(model, act);
     else if (act.act === 'pump') model.pump(act.worker, act.n);
     else if (act.act === 'close') model.close(act.client);

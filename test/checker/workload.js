@@ -3,6 +3,7 @@
 
 import { pause } from '../harness/run.js';
 import { until } from '../harness/server.js';
+import { Appender } from './appender.js';
 import { RecoveringClient } from './client.js';
 import { SETTLE_US } from './indexed-run.js';
 import { FACTS, Population } from './population.js';
@@ -14,6 +15,7 @@ import { Publisher } from './publisher.js';
  */
 const WINDOW = 32;
 const TICK_MS = 10;
+const APPEND_MS = 400;
 /** This many clients start at a time, so that the start is no storm. */
 const STARTED_AT_ONCE = 25;
 const START_PAUSE_MS = 20;
@@ -30,6 +32,10 @@ const STOP_MS = 5000;
  * @property {number} roomsPerClient
  * @property {number} publishers
  * @property {number} rate messages a second, all together
+ * @property {number} [keyed] so many of the publishers have idempotency keys; they publish to rooms
+ *   with history
+ * @property {number} [appenders] producers that expect positions, two in each room with history; every
+ *   other pair has idempotency keys
  * @property {number} [bytes] of padding in each
  * @property {boolean} [isMixed] with a population: streams, libraries, users (population.js)
  * @property {readonly string[]} [groups] of the population; without it: all
@@ -81,7 +87,20 @@ export class Workload {
     );
     this.publishers = Array.from(
       { length: load.publishers },
-      (_, i) => new Publisher({ id: `p${i}`, urls, window: i % 2 === 0 ? 1 : WINDOW, recorder }),
+      (_, i) =>
+        new Publisher({
+          ...{ id: `p${i}`, urls, window: i % 2 === 0 ? 1 : WINDOW, recorder },
+          isKeyed: i < (load.keyed ?? 0),
+        }),
+    );
+    this.history = history;
+    this.appenders = Array.from(
+      { length: history.length === 0 ? 0 : (load.appenders ?? 0) },
+      (_, i) =>
+        new Appender({
+          ...{ id: `a${i}`, urls, recorder, isKeyed: i % 4 > 1 },
+          room: history[Math.floor(i / 2) % history.length],
+        }),
     );
     this.marker = new Publisher({ id: 'm0', urls, window: load.rooms, recorder });
     const { rooms } = this;
@@ -101,6 +120,8 @@ export class Workload {
     this.heldBack = 0;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.appending = undefined;
   }
 
   /** Those whom every message of their rooms has to reach. */
@@ -130,7 +151,7 @@ export class Workload {
 
   /** @returns {Promise<void>} when every client is in its rooms */
   async start() {
-    for (const publisher of [...this.publishers, this.marker]) publisher.start();
+    for (const publisher of [...this.publishers, ...this.appenders, this.marker]) publisher.start();
     for (const [i, client] of this.clients.entries()) {
       client.start();
       if (i % STARTED_AT_ONCE === STARTED_AT_ONCE - 1) await pause(START_PAUSE_MS);
@@ -170,9 +191,14 @@ export class Workload {
       for (; due >= 1; due--) {
         const publisher = this.#ready(next++);
         if (publisher === undefined) this.heldBack++;
-        else publisher.publish(this.random.pick(this.rooms), { bytes: this.load.bytes });
+        else this.#publishBy(publisher);
       }
     }, TICK_MS);
+    if (this.appenders.length === 0) return;
+    // Each other one is a rival at the same position.
+    this.appending = setInterval(() => {
+      for (const appender of this.appenders) if (appender.isReady) appender.append();
+    }, APPEND_MS);
   }
 
   /**
@@ -214,6 +240,7 @@ export class Workload {
   /** Ends it. */
   silence() {
     clearInterval(this.timer);
+    clearInterval(this.appending);
   }
 
   /**
@@ -252,8 +279,9 @@ export class Workload {
     this.silence();
     this.population?.silence();
     const { states } = this.population ?? {};
-    const { publishers, flooders, marker } = this;
-    const senders = [...publishers, ...flooders, marker, ...(states?.publishers ?? [])];
+    const { publishers, appenders, flooders, marker } = this;
+    const own = [...publishers, ...appenders, ...flooders, marker];
+    const senders = [...own, ...(states?.publishers ?? [])];
     const open = new Set([...this.everybody, ...senders]);
     for (const each of open) each.stop().then(() => open.delete(each));
     await until(() => open.size === 0, withinMs).catch((cause) => {
@@ -276,6 +304,14 @@ export class Workload {
       if (value === '') resolve(false);
       else markers.set(room, value);
     });
+  }
+
+  /** @param {Publisher} publisher */
+  #publishBy(publisher) {
+    // A Redis that loses its data loses the keys, too; only history tells such a repeat from a
+    // message that came twice.
+    const rooms = publisher.isKeyed ? this.history : this.rooms;
+    publisher.publish(this.random.pick(rooms), { bytes: this.load.bytes });
   }
 
   /** @param {number} from @returns {Publisher|undefined} */

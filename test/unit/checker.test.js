@@ -11,6 +11,7 @@ import fc from 'fast-check';
 import { INVARIANTS } from '../checker/invariants.js';
 import { Model } from '../checker/model.js';
 import { PLANTS } from '../checker/plants.js';
+import { PLANTS_OF_APPENDS } from '../checker/plants-of-appends.js';
 import { PLANTS_OF_CLIENTS } from '../checker/plants-of-clients.js';
 import { PLANTS_OF_STATES } from '../checker/plants-of-states.js';
 import { Recorder, readRecord } from '../checker/record.js';
@@ -23,7 +24,7 @@ const RUNS_OF_EACH_PLANT = 15;
 const CHECK = fileURLToPath(new URL('../checker/check.js', import.meta.url));
 
 /** @typedef {import('../checker/record.js').Event} Event */
-const ALL_PLANTS = [...PLANTS, ...PLANTS_OF_CLIENTS, ...PLANTS_OF_STATES];
+const ALL_PLANTS = [...PLANTS, ...PLANTS_OF_CLIENTS, ...PLANTS_OF_STATES, ...PLANTS_OF_APPENDS];
 
 test('a correct cluster has no findings, whatever faults happen', () => {
   /** @type {Map<string, number>} */
