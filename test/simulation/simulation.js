@@ -126,6 +126,8 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
     schedule: /** @type {import('./director.js').Step[]} */ ([]),
     ...given,
   };
+  if (given.load === undefined)
+    Object.assign(plan.load, { keyed: random.pick([0, 2, 4]), appenders: random.pick([0, 4, 8]) });
   if (plan.topology === 'embedded') plan.servers = 1;
   plan.schedule = given.schedule ?? drawSchedule(plan, new Random(seed + 2), chaosMs, only);
   return plan;
