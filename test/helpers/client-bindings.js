@@ -27,8 +27,8 @@ const fanfareClient = {
   },
 };
 
-/** @param {'client'|'server'} generate @returns {import('esbuild').Plugin} */
-const svelte = (generate) => ({
+/** Components of Svelte. @param {'client'|'server'} generate @returns {import('esbuild').Plugin} */
+export const svelte = (generate) => ({
   name: 'svelte',
   setup(build) {
     build.onLoad({ filter: /\.svelte(\.js)?$/ }, ({ path }) => {
