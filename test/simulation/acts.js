@@ -1,6 +1,7 @@
 // acts.js: what a script may do: clients that act, faults of one process, link or server of Redis, and
 // waits for a condition. Each step of a script names an act of this table.
 
+import { slotOf } from '../../src/backend/redis/slots.js';
 import { pause } from '../harness/run.js';
 import { KINDS } from './cast.js';
 import { CHECKS, tellings } from './checks.js';
@@ -69,9 +70,15 @@ export class Stage {
     return host;
   }
 
-  /** @param {string} [name] @returns {RedisHost} */
+  /**
+   * @param {string} [name] `of c.0`: the server of a cluster that has this room
+   * @returns {RedisHost}
+   */
   redis(name = 'redis') {
-    const node = this.world.nodes.find((one) => one.name === name);
+    const { nodes, cluster } = this.world;
+    const room = name.startsWith('of ') ? name.slice('of '.length) : null;
+    const node =
+      room === null ? nodes.find((one) => one.name === name) : cluster?.primaryOf(slotOf(room));
     if (node === undefined) throw new Error(`there is no server of Redis ${name}`);
     return node;
   }
@@ -167,6 +174,10 @@ export const ACTS = Object.freeze({
   slow(stage, { from, to, ms }) {
     stage.world.fleet.network.way(stage.host(from), stage.host(to)).extraMs = ms;
   },
+  /** A name of the plan's `aliases` leads to another host from now on. */
+  lead(stage, { name, to }) {
+    stage.world.fleet.names.set(name, stage.host(to));
+  },
   /** Connections between two hosts are reset. */
   reset(stage, { from, to }) {
     stage.world.fleet.network.breakConnections(stage.host(from), stage.host(to));
@@ -181,6 +192,9 @@ export const ACTS = Object.freeze({
   startRedis: (stage, { node, with: data = 'kept' }) => stage.redis(node).start(data),
   freezeRedis: (stage, { node }) => stage.redis(node).freeze(),
   thawRedis: (stage, { node }) => stage.redis(node).thaw(),
+  /** Answers to the commands of a server wait; what it has subscribed to passes. */
+  holdAnswers: (stage, { node, to }) => stage.redis(node).holdAnswers(stage.host(to)),
+  releaseAnswers: (stage, { node, to }) => stage.redis(node).releaseAnswers(stage.host(to)),
   emptyRedis: (stage, { node }) => stage.redis(node).server.empty(),
   /** A rule of the user of the servers, such as `resetchannels`. */
   acl: (stage, { node, rule }) => stage.redis(node).server.users.get('default')?.apply(rule),
@@ -205,6 +219,19 @@ export const ACTS = Object.freeze({
   /** Waits for a key of Redis. */
   key: (stage, { node, key }) =>
     condition(stage, () => namesOf(stage.redis(node), key).length > 0, `Redis has ${key}`),
+  /** Waits for a line of a server's log. */
+  logged(stage, { of, line }) {
+    const trace = /** @type {string[]} */ (stage.world.fleet.trace);
+    let at = trace.length;
+    const isLogged = () => {
+      while (at < trace.length) {
+        const one = trace[at++];
+        if (one.includes(` ${of}/`) && one.includes(` log `) && one.includes(line)) return true;
+      }
+      return false;
+    };
+    return condition(stage, isLogged, `${of} logs ${line}`);
+  },
   /** Waits until a server has all its workers. */
   whole: (stage, { of }) => stage.world.whole(stage.server(of)),
   /** Waits until all processes of a server have ended. */
@@ -221,8 +248,8 @@ export const ACTS = Object.freeze({
   },
 });
 
-/** @param {any} client */
-const isIn = ({ isJoined }) => isJoined !== false;
+/** Who has been stopped is awaited by nobody. @param {any} client */
+const isIn = ({ isWanted, isJoined }) => isJoined || isWanted === false;
 
 /**
  * @param {Stage} stage @param {() => boolean} isMet @param {string} what
@@ -230,8 +257,10 @@ const isIn = ({ isJoined }) => isJoined !== false;
  */
 async function condition({ world, unmet }, isMet, what) {
   const endMs = world.nowMs + CONDITION_MS;
-  while (!isMet() && world.nowMs < endMs) await pause(POLL_MS);
-  if (!isMet()) unmet.push(`in vain: ${what}`);
+  while (!isMet()) {
+    if (world.nowMs >= endMs) return void unmet.push(`in vain: ${what}`);
+    await pause(POLL_MS);
+  }
 }
 
 /** @param {RedisHost} node @param {string} pattern @returns {string[]} */

@@ -17,6 +17,7 @@ const WINDOW = 32;
  * @property {string} who its name in the script @property {string} as a kind
  * @property {number} [server] that it connects to first @property {string[]} [rooms]
  * @property {string} [user] @property {Record<string, any>} [claims] of its token
+ * @property {string} [path] of the door of a plain client
  */
 
 /**
@@ -49,11 +50,11 @@ export const KINDS = Object.freeze({
         recorder: /** @type {any} */ (stateRecorder(recorder)),
       }),
     ),
-  plain: ({ urls, note, others }, { server = 0, user, claims }, id) =>
+  plain: ({ urls, note, others }, { server = 0, user, claims, path }, id) =>
     added(
       others,
       new PlainClient({
-        ...{ id, url: urls[server], note },
+        ...{ id, url: urls[server], note, path },
         ...((user ?? claims) && { claims: { ...(user && { sub: user }), ...claims } }),
       }),
     ),

@@ -11,13 +11,19 @@ export const CHECKS = Object.freeze({
     const isRight = times === undefined ? length > 0 : length === times;
     return isRight ? '' : `${who} was told ${length} times ${JSON.stringify(frame)}`;
   },
+  /** A plain client was sent a frame like this before the first one like `before`. */
+  toldBefore(stage, { who, frame, before }) {
+    const early = framesBefore(stage, who, before);
+    if (early === null) return `${who} was never told ${JSON.stringify(before)}`;
+    const isTold = early.some((one) => isLike(one, frame));
+    return isTold ? '' : `${who} was not told ${JSON.stringify(frame)}`;
+  },
   /** A plain client was sent nothing like `frame` before the first one like `before`. */
-  toldFirst(stage, { who, frame, before }) {
-    const { told } = stage.client(who);
-    const first = told.findIndex((/** @type {any} */ one) => isLike(one, before));
-    if (first === -1) return `${who} was never told ${JSON.stringify(before)}`;
-    const early = told.slice(0, first).find((/** @type {any} */ one) => isLike(one, frame));
-    return early === undefined ? '' : `${who} was told too early ${JSON.stringify(early)}`;
+  notToldBefore(stage, { who, frame, before }) {
+    const early = framesBefore(stage, who, before);
+    if (early === null) return `${who} was never told ${JSON.stringify(before)}`;
+    const one = early.find((told) => isLike(told, frame));
+    return one === undefined ? '' : `${who} was told too early ${JSON.stringify(one)}`;
   },
   /** An answer of the HTTP API. */
   answer(stage, { to, is }) {
@@ -31,14 +37,19 @@ export const CHECKS = Object.freeze({
       ? ''
       : `${who} knows of ${known} in ${room}, and not of ${users}`;
   },
-  /** A client's connection is open. */
-  open: (stage, { who }) =>
-    stage.client(who).socket?.readyState === 1 ? '' : `${who} is not connected`,
-  closed: (stage, { who, code }) => {
-    const { code: was } = stage.client(who);
-    return was === code ? '' : `${who} was closed with ${was}, and not with ${code}`;
+  /** No plain client's connection ended with this code. */
+  notClosed(stage, { code }) {
+    const { length } = stage.others.filter((client) => client.code === code);
+    return length === 0 ? '' : `${length} connections were closed with ${code}`;
   },
 });
+
+/** @param {Stage} stage @param {string} who @param {any} frame @returns {any[]|null} null: it never came */
+function framesBefore(stage, who, frame) {
+  const { told } = stage.client(who);
+  const first = told.findIndex((/** @type {any} */ one) => isLike(one, frame));
+  return first === -1 ? null : told.slice(0, first);
+}
 
 /** @param {Stage} stage @param {string} who @param {any} frame @returns {any[]} frames like it */
 export function tellings(stage, who, frame) {

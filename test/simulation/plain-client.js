@@ -10,10 +10,16 @@ const RIGHTS = Object.freeze({
 const TOKEN_S = 3600;
 const AGAIN_MS = 50;
 
-/** @param {Record<string, any>} claims those of its token beside all rights and times @returns {string} */
+/**
+ * @param {Record<string, any>} claims beside all rights and times; null: without this one
+ * @returns {string} a token
+ */
 export function tokenFor(claims) {
   const iat = Math.floor(Date.now() / 1000);
-  return token({ iat, exp: iat + TOKEN_S, ...RIGHTS, ...claims });
+  const all = { iat, exp: iat + TOKEN_S, ...RIGHTS, ...claims };
+  return token(
+    Object.fromEntries(Object.entries(all).map(([name, one]) => [name, one ?? undefined])),
+  );
 }
 
 export class PlainClient {
@@ -33,21 +39,23 @@ export class PlainClient {
    * @param {object} parts
    * @param {number} parts.id @param {string} parts.url @param {(line: string) => void} parts.note writes a line of the trace
    * @param {Record<string, any>} [parts.claims] of its token; without them it has none
+   * @param {string} [parts.path] of a door
    */
-  constructor({ id, url, note, claims }) {
+  constructor({ id, url, note, claims, path = 'ws' }) {
     this.id = id;
     this.url = url;
     this.note = note;
-    this.claims = claims;
+    this.token = claims && tokenFor(claims);
+    this.path = path;
     this.user = claims?.sub;
   }
 
   /** @returns {Promise<void>} when it is connected; a server that is not there yet is asked again */
   start() {
-    const { id, url, claims, note } = this;
-    const query = claims === undefined ? '' : `ws?token=${tokenFor(claims)}`;
+    const { id, url, path, token: query, note } = this;
+    const address = `${url}${path}${query ? `?token=${query}` : ''}`;
     return new Promise((resolve) => {
-      const socket = new WebSocket(`${url}${query}`, { perMessageDeflate: false });
+      const socket = new WebSocket(address, { perMessageDeflate: false });
       this.socket = socket;
       let isOpen = false;
       socket.on('open', () => {

@@ -25,6 +25,8 @@ export class RedisHost {
   seconds = [];
   /** Called after each start. @type {() => void} */
   onStart = () => {};
+  /** Answers that are held back, per host that waits for them. @type {Map<string, (() => void)[]>} */
+  #held = new Map();
 
   /**
    * @param {Fleet} fleet @param {string} name @param {string} host
@@ -107,6 +109,18 @@ export class RedisHost {
     this.onStart();
   }
 
+  /** Answers to commands of a host wait; what it has subscribed to passes. @param {string} host */
+  holdAnswers(host) {
+    this.#held.set(host, []);
+  }
+
+  /** @param {string} host */
+  releaseAnswers(host) {
+    const held = this.#held.get(host) ?? [];
+    this.#held.delete(host);
+    for (const send of held) send();
+  }
+
   /** Writes snapshots. @param {number} everyMs @param {number} count are kept */
   keepSnapshots(everyMs, count) {
     const save = () => {
@@ -124,7 +138,10 @@ export class RedisHost {
     acceptor.on('connection', (/** @type {SimulatedSocket} */ socket) => {
       const session = new Session(this.server, {
         write: (text) => {
-          if (socket.writable) socket.write(text, 'latin1');
+          const send = () => void (socket.writable && socket.write(text, 'latin1'));
+          const held = session.isSubscriber ? undefined : this.#held.get(socket.toHost);
+          if (held === undefined) send();
+          else held.push(send);
         },
         close: () => void socket.end(),
       });

@@ -169,6 +169,11 @@ export class SimulatedCluster {
     return this.nodes.filter((_, i) => i % SHARDS === shard);
   }
 
+  /** @param {number} slot @returns {RedisHost} its primary */
+  primaryOf(slot) {
+    return this.primaries[this.map.shards[slot]];
+  }
+
   /** @param {RedisHost} primary @returns {RedisHost} its replica */
   replicaOf(primary) {
     const { shard } = this.#viewOf(primary);

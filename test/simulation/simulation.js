@@ -70,6 +70,7 @@ const ENV = Object.freeze({
  * @property {import('./acts.js').Act[]} [script] instead of a schedule
  * @property {Record<string, string>} [env] more settings of all servers
  * @property {Record<string, string>[]} [envs] more settings of each server
+ * @property {number} [spares] @property {Record<string, string>} [aliases] as World has them
  */
 
 /** What the plan of a script need not say: nobody is there but the clients that the script has. */
@@ -239,7 +240,7 @@ export async function simulate(plan, { keepsTrace = false, trees } = {}) {
   const world = new World({ ...plan, ...settingsFor(plan) }, trees);
   const { fleet } = world;
   const { simulator } = fleet;
-  if (keepsTrace) fleet.trace = [];
+  if (keepsTrace || plan.script !== undefined) fleet.trace = [];
   await fleet.prepare();
   const checker = new Checker();
   const recorder = /** @type {any} */ ({

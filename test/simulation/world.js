@@ -29,6 +29,8 @@ const MAX_LAG_MS = 3000;
  * @property {Record<string, string>} files on the disk of each server, by path
  * @property {number} pieces share of parcels that arrive in pieces
  * @property {number} leastReplicas primaries with fewer that keep up refuse writes
+ * @property {number} [spares] more servers of Redis, `spare-0` …, of which the topology does not know
+ * @property {Record<string, string>} [aliases] more names of servers of Redis
  */
 
 /** A server of the deployment, over its restarts. */
@@ -89,6 +91,9 @@ export class World {
     this.nodes = Array.from({ length: count }, (_, i) =>
       fleet.addRedis(count === 1 ? 'redis' : `redis-${i}`),
     );
+    for (let i = 0; i < (plan.spares ?? 0); i++) this.nodes.push(fleet.addRedis(`spare-${i}`));
+    for (const [name, to] of Object.entries(plan.aliases ?? {}))
+      fleet.names.set(name, /** @type {string} */ (fleet.names.get(to)));
     for (const node of this.nodes) {
       node.keepSnapshots(SNAPSHOT_MS, SNAPSHOTS);
       if (count > 1) node.replication.requireReplicas(plan.leastReplicas, MAX_LAG_MS);
@@ -115,6 +120,7 @@ export class World {
       WORKERS: String(plan.workers),
       SERVER_ID: `server-${i}`,
       ...this.#redisEnv,
+      ...(plan.env.REDIS_URL && { REDIS_URL: plan.env.REDIS_URL }),
       ...plan.envs?.[i],
     };
     const { trees } = this;

@@ -55,6 +55,10 @@ export class Session {
     this.wire.write(encodeReply(reply, this.version));
   }
 
+  get isSubscriber() {
+    return this.channels.size + this.shardChannels.size > 0;
+  }
+
   /** The server ends the connection. */
   close() {
     this.end();
