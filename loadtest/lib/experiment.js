@@ -14,13 +14,14 @@
 // at Ctrl-C.
 
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { basename, dirname } from 'node:path';
+import { dirname, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { readOptions } from '../../test/harness/options.js';
 import { onSignal, Run } from '../../test/harness/run.js';
 import { describeMachine } from '../bench/machine.js';
 
-const RESULTS = fileURLToPath(new URL('../bench/results/', import.meta.url));
+const LOADTEST = fileURLToPath(new URL('../', import.meta.url));
+const RESULTS = `${LOADTEST}bench/results/`;
 const SAVE =
   'save PATH | | | path of the report without its ending; without, a file of bench/results/';
 
@@ -85,13 +86,15 @@ export async function experiment({ question, options = '', variants, setup, meas
  */
 function save({ title, note = '', lines, data }, wanted) {
   const startedAt = new Date(Date.now() - performance.now()).toISOString();
-  const script = basename(process.argv[1], '.js');
+  // loadtest/bench/scale.js -> scale, loadtest/deploy/compare.js -> deploy-compare
+  const script = relative(LOADTEST, process.argv[1]);
+  const name = script.replace(/^bench\/|\.js$/g, '').replaceAll('/', '-');
   // The place of the report is no part of the measurement.
   const args = process.argv
     .slice(2)
     .join(' ')
     .replace(/ ?--save[ =]\S+/, '');
-  const command = `node loadtest/bench/${script}.js ${args}`.trim();
+  const command = `node loadtest/${script} ${args}`.trim();
   const machine = describeMachine();
   const text = [
     `# ${title}, ${startedAt}`,
@@ -103,7 +106,7 @@ function save({ title, note = '', lines, data }, wanted) {
     ...lines,
     '',
   ].join('\n');
-  const path = wanted || `${RESULTS}${script}-${startedAt.slice(0, 16).replace(':', '')}`;
+  const path = wanted || `${RESULTS}${name}-${startedAt.slice(0, 16).replace(':', '')}`;
   mkdirSync(dirname(path), { recursive: true });
   writeFileSync(`${path}.md`, text);
   const json = JSON.stringify({ startedAt, command, machine, ...data }, null, 1);

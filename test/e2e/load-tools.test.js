@@ -21,6 +21,7 @@ const TOOLS = Object.freeze([
   'loadtest/swarm.js',
   'loadtest/capacity.js',
   'loadtest/fleet/fleet.js',
+  'loadtest/deploy/compare.js',
   'loadtest/artillery/all.js',
 ]);
 
