@@ -8,6 +8,7 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { isMap, parseDocument } from 'yaml';
 import { APP_FIELDS } from '../src/config/app-fields.js';
 import { ESSENTIALS, LIMIT_MODES, SETTINGS } from '../src/config/settings.js';
 import { LIMITS } from '../src/doctor/limits.js';
@@ -41,6 +42,7 @@ const TABLES = {
   modes,
   metrics,
   limits,
+  chartValues,
   coreFolders: () => folders('core'),
   doorFolders: () => folders('doors'),
   aroundFolders: () => folders('around'),
@@ -270,12 +272,37 @@ export function withTables(text) {
   });
 }
 
+/** The comment above a value says what it is. */
+function chartValues() {
+  const { contents } = parseDocument(readFileSync(`${ROOT}ops/helm/fanfare/values.yaml`, 'utf8'));
+  return table(['value', 'default', 'meaning'], [...valuesIn(contents, '')]);
+}
+
+/**
+ * @param {any} map @param {string} prefix
+ * @returns {Generator<string[]>}
+ */
+function* valuesIn(map, prefix) {
+  for (const [i, { key, value }] of map.items.entries()) {
+    // The parser gives the comment of the first key to its map, unless a blank line ends it.
+    const comment = key.commentBefore ?? (i === 0 ? map.commentBefore : undefined);
+    const path = `${prefix}${key.value}`;
+    const meaning = comment?.trim().replace(/\s*\n\s*/g, ' ');
+    const isNested = isMap(value) && value.items.length > 0;
+    const text = JSON.stringify(value);
+    const shown = text.length > 100 ? '[values.yaml](values.yaml)' : `\`${text}\``;
+    if (meaning) yield [`\`${path}\``, shown, meaning];
+    else if (!isNested) throw new Error(`values.yaml: ${path} has no comment`);
+    if (!meaning && isNested) yield* valuesIn(value, `${path}.`);
+  }
+}
+
 /**
  * The pages that have generated tables.
  * @returns {{path: string, text: string, tables: string[]}[]} paths from the root
  */
 export function pages() {
-  return ['README.md', 'src/README.md', ...docPages()]
+  return ['README.md', 'src/README.md', 'ops/helm/fanfare/README.md', ...docPages()]
     .map((path) => {
       const text = readFileSync(ROOT + path, 'utf8');
       return { path, text, tables: [...text.matchAll(MARKED)].map(([, name]) => name) };

@@ -36,6 +36,7 @@ export const SETS = {
       'e2e/docs-client',
       'e2e/examples',
       'e2e/guides',
+      'e2e/helm',
       'e2e/hooks-example',
       'e2e/hooks-processes',
       'e2e/http-api-docs',

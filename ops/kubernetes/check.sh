@@ -8,6 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 tools="$PWD/../../node_modules/.cache/kubernetes-tools"
+PATH="$PATH:$PWD/../../node_modules/.cache/helm-tools/bin"
 package=kubernetes-validate==1.37.0
 versions=(1.30 1.37)
 
