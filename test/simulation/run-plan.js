@@ -4,7 +4,8 @@ import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
 const PROGRAM = fileURLToPath(new URL('simulate.js', import.meta.url));
-const TIMEOUT_MS = 600_000;
+/** A run takes seconds; on a busy machine, at the lowest priority, many minutes. */
+const TIMEOUT_MS = 3_600_000;
 /** Each process has functions of its own, so most run too seldom for the optimizing compiler. */
 const FLAGS = ['--experimental-vm-modules', '--no-warnings', '--always-sparkplug'];
 

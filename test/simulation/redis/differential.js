@@ -169,7 +169,10 @@ export async function compare(t, seed, total) {
           });
     }
   }
-  return { version: `${field('redis_version')}, protocol ${version}`, differences };
+  const name = field('valkey_version')
+    ? `valkey ${field('valkey_version')}`
+    : `redis-server ${field('redis_version')}`;
+  return { version: `${name}, protocol ${version}`, differences };
 }
 
 /** @param {unknown} value @returns {unknown} */
@@ -197,7 +200,7 @@ if (process.argv[1] === import.meta.filename) {
   for (const difference of differences.slice(0, 5))
     console.log(JSON.stringify(difference, null, 1));
   console.log(
-    `${differences.length === 0 ? 'ok' : 'DIFFERENT'}: ${values.commands} commands and scripts, seed ${seed}, redis-server ${version}`,
+    `${differences.length === 0 ? 'ok' : 'DIFFERENT'}: ${values.commands} commands and scripts, seed ${seed}, ${version}`,
   );
   process.exitCode = differences.length === 0 ? 0 : 1;
 }

@@ -116,7 +116,8 @@ export function commandsOf(random, fence) {
     ],
     () => ['XLEN', key('x')],
     () => ['XDEL', key('x'), String(Math.max(1, nextId - below(100)))],
-    () => ['XREAD', 'COUNT', '3', 'STREAMS', key('x'), id()],
+    // From Redis 7.4 on, `+` stands for the last entry.
+    () => ['XREAD', 'COUNT', '3', 'STREAMS', key('x'), id().replace('+', 'x')],
     () => ['PUBLISH', 'channel', member()],
     () => [pick(['GET', 'HGET', 'ZADD', 'XADD', 'NONE']), key('s')],
     ...expressionMakers(random),
