@@ -3,14 +3,16 @@
 
 import { slotOf } from '../../src/backend/redis/slots.js';
 import { pause } from '../harness/run.js';
+import { signedQuery } from '../helpers/pusher.js';
 import { KINDS } from './cast.js';
-import { CHECKS, tellings } from './checks.js';
+import { CHECKS, isLike, tellings } from './checks.js';
 
 /** A condition of a script is awaited so long. */
 const CONDITION_MS = 60_000;
 const API_MS = 10_000;
 const POLL_MS = 1;
 
+/** @import { WebhookReceiver } from '../checker/webhook-receiver.js' */
 /** @import { RedisHost } from './redis-host.js' */
 /** @import { SimulatedProcess } from './simulated-process.js' */
 /** @import { World } from './world.js' */
@@ -31,9 +33,13 @@ export class Stage {
   unmet = [];
   #nextId = 0;
 
-  /** @param {World} world @param {any} plan @param {any} recorder @param {any} random */
-  constructor(world, plan, recorder, random) {
+  /**
+   * @param {World} world @param {any} plan @param {any} recorder @param {any} random
+   * @param {WebhookReceiver|null} receiver
+   */
+  constructor(world, plan, recorder, random, receiver) {
     this.world = world;
+    this.webhooks = receiver;
     this.plan = plan;
     this.recorder = recorder;
     this.random = random;
@@ -47,6 +53,11 @@ export class Stage {
 
   get population() {
     return this.workload.population;
+  }
+
+  get receiver() {
+    if (this.webhooks === null) throw new Error('the plan has no webhooks');
+    return this.webhooks;
   }
 
   /** A client goes to the server of its number. @param {number} server @returns {number} an id */
@@ -151,6 +162,26 @@ export const ACTS = Object.freeze({
     stage.note(`answer ${as} ${JSON.stringify(answer)}`);
     stage.answers.set(as, answer);
   },
+
+  /** An event by Pusher's HTTP API; `except`: not to this plain client. */
+  async trigger(stage, { server = 0, channel, name, data, except }) {
+    const { app } = stage.plan;
+    const socketId = except && stage.client(except).told[0].data.socket_id;
+    const body = JSON.stringify({ name, channel, data, ...(except && { socket_id: socketId }) });
+    const path = `/apps/${app.id}/events`;
+    const url = stage.urls[server].replace(/^ws/, 'http').slice(0, -1);
+    const query = signedQuery(app, 'POST', path, body);
+    const headers = { 'Content-Type': 'application/json' };
+    const { status } = await fetch(`${url}${path}?${query}`, { method: 'POST', headers, body });
+    stage.note(`answer trigger ${status}`);
+  },
+  /** The receiver of webhooks answers events like this so, from now on; without an answer as it should. */
+  receive({ receiver }, { event = {}, answer = null }) {
+    receiver.answerOf = (body) => (isLike(body, event) ? answer : null);
+  },
+  /** Waits for an event, delivered or not. */
+  event: (stage, { event }) =>
+    condition(stage, () => stage.receiver.attempts.some((one) => isLike(one, event)), 'an event'),
 
   /** Of processes. */
   signal(stage, { of, signal }) {

@@ -17,7 +17,7 @@ const WINDOW = 32;
  * @property {string} who its name in the script @property {string} as a kind
  * @property {number} [server] that it connects to first @property {string[]} [rooms]
  * @property {string} [user] @property {Record<string, any>} [claims] of its token
- * @property {string} [path] of the door of a plain client
+ * @property {string} [door] of a plain client: `native`, `pusher` or `centrifugo`
  */
 
 /**
@@ -50,11 +50,11 @@ export const KINDS = Object.freeze({
         recorder: /** @type {any} */ (stateRecorder(recorder)),
       }),
     ),
-  plain: ({ urls, note, others }, { server = 0, user, claims, path }, id) =>
+  plain: ({ urls, note, others }, { server = 0, user, claims, door }, id) =>
     added(
       others,
       new PlainClient({
-        ...{ id, url: urls[server], note, path },
+        ...{ id, url: urls[server], note, door },
         ...((user ?? claims) && { claims: { ...(user && { sub: user }), ...claims } }),
       }),
     ),

@@ -30,6 +30,11 @@ export const CHECKS = Object.freeze({
     const answer = stage.answers.get(to);
     return isLike(answer, is) ? '' : `the answer ${to} is ${JSON.stringify(answer)}`;
   },
+  /** The receiver of webhooks got so many events like this, each counted once. */
+  webhooks({ receiver }, { event, times }) {
+    const { length } = receiver.accepted.filter((one) => isLike(one, event));
+    return length === times ? '' : `${length} events like ${JSON.stringify(event)}, not ${times}`;
+  },
   /** A person knows exactly these users of a room. */
   list(stage, { who, room, users }) {
     const known = [...(stage.client(who).rosters.get(room)?.users ?? ['no list'])].sort();

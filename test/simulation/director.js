@@ -63,7 +63,9 @@ export async function direct(world, plan, recorder) {
   }
   // Only the script moves its clients.
   workload.population?.silence();
-  const stage = new Stage(world, plan, recorder, random);
+  const receiver = watch?.receiver ?? null;
+  if (receiver !== null) receiver.failing = 0;
+  const stage = new Stage(world, plan, recorder, random, receiver);
   const healed = watch?.fault();
   await perform(stage, plan.script);
   // The checker has no record of them.

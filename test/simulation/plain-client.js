@@ -1,7 +1,11 @@
 // plain-client.js: a client of a script: sends the frames that the script says, and keeps what it is
 // told. It does not reconnect.
+//
+// A script has no secrets: a `token` that is an object is signed, and so are the subscriptions and
+// sign-ins of Pusher's protocol.
 
 import { WebSocket } from 'ws';
+import { APP, hmac } from '../helpers/pusher.js';
 import { token } from '../helpers/tokens.js';
 
 const RIGHTS = Object.freeze({
@@ -9,16 +13,33 @@ const RIGHTS = Object.freeze({
 });
 const TOKEN_S = 3600;
 const AGAIN_MS = 50;
+/** Where a client of each door connects. @type {Readonly<Record<string, string>>} */
+const PATHS = Object.freeze({
+  native: 'ws',
+  pusher: `app/${APP.key}?protocol=7`,
+  centrifugo: 'connection/websocket',
+});
 
 /**
- * @param {Record<string, any>} claims beside all rights and times; null: without this one
- * @returns {string} a token
+ * @param {Record<string, any>} claims beside all rights and times; null: without this one. `lifeS`: how
+ *   long it is valid @returns {string} a token
  */
-export function tokenFor(claims) {
+export function tokenFor({ lifeS = TOKEN_S, ...claims }) {
   const iat = Math.floor(Date.now() / 1000);
-  const all = { iat, exp: iat + TOKEN_S, ...RIGHTS, ...claims };
+  const all = { iat, exp: iat + lifeS, ...RIGHTS, ...claims };
   return token(
     Object.fromEntries(Object.entries(all).map(([name, one]) => [name, one ?? undefined])),
+  );
+}
+
+/** @param {unknown} value @returns {any} with its tokens signed */
+function withTokens(value) {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([name, one]) => {
+      const isUnsigned = name === 'token' && typeof one === 'object';
+      return [name, isUnsigned ? tokenFor(one) : withTokens(one)];
+    }),
   );
 }
 
@@ -39,23 +60,23 @@ export class PlainClient {
    * @param {object} parts
    * @param {number} parts.id @param {string} parts.url @param {(line: string) => void} parts.note writes a line of the trace
    * @param {Record<string, any>} [parts.claims] of its token; without them it has none
-   * @param {string} [parts.path] of a door
+   * @param {string} [parts.door] one of PATHS
    */
-  constructor({ id, url, note, claims, path = 'ws' }) {
+  constructor({ id, url, note, claims, door = 'native' }) {
     this.id = id;
-    this.url = url;
+    this.url = `${url}${PATHS[door]}`;
+    this.door = door;
     this.note = note;
     this.token = claims && tokenFor(claims);
-    this.path = path;
     this.user = claims?.sub;
   }
 
   /** @returns {Promise<void>} when it is connected; a server that is not there yet is asked again */
   start() {
-    const { id, url, path, token: query, note } = this;
-    const address = `${url}${path}${query ? `?token=${query}` : ''}`;
+    const { id, token: query, note } = this;
+    const url = `${this.url}${query ? `?token=${query}` : ''}`;
     return new Promise((resolve) => {
-      const socket = new WebSocket(address, { perMessageDeflate: false });
+      const socket = new WebSocket(url, { perMessageDeflate: false });
       this.socket = socket;
       let isOpen = false;
       socket.on('open', () => {
@@ -63,9 +84,7 @@ export class PlainClient {
         resolve();
       });
       socket.on('message', (data) => {
-        const frame = JSON.parse(String(data));
-        this.told.push(frame);
-        note(`client ${id} is told ${JSON.stringify(frame)}`);
+        for (const text of String(data).split('\n')) if (text !== '') this.#told(text);
       });
       socket.on('error', () => {});
       socket.on('close', (code) => {
@@ -76,10 +95,39 @@ export class PlainClient {
     });
   }
 
-  /** @param {unknown} frame */
+  /** @param {string} text */
+  #told(text) {
+    const frame = JSON.parse(text);
+    // Centrifugo's ping.
+    if (text === '{}') return this.socket?.send(text);
+    if (this.door === 'pusher' && typeof frame.data === 'string')
+      frame.data = JSON.parse(frame.data);
+    this.told.push(frame);
+    this.note(`client ${this.id} is told ${JSON.stringify(frame)}`);
+  }
+
+  /** @param {any} frame */
   send(frame) {
     this.note(`client ${this.id} sends ${JSON.stringify(frame)}`);
-    this.socket?.send(JSON.stringify(frame));
+    const signed = this.door === 'pusher' ? this.#signed(frame) : withTokens(frame);
+    this.socket?.send(JSON.stringify(signed));
+  }
+
+  /** @param {any} frame of Pusher's protocol; `user` of a channel with presence, `user_data` as JSON */
+  #signed({ event, data }) {
+    const socketId = this.told[0].data.socket_id;
+    const auth = (/** @type {string} */ text) =>
+      `${APP.key}:${hmac(APP.secret, `${socketId}:${text}`)}`;
+    if (event === 'pusher:signin') {
+      const text = JSON.stringify(data);
+      return { event, data: { user_data: text, auth: auth(`:user::${text}`) } };
+    }
+    const { channel, user, ...rest } = data;
+    if (event !== 'pusher:subscribe' || !/^(?:private|presence)-/.test(channel))
+      return { event, data };
+    if (user === undefined) return { event, data: { channel, auth: auth(channel), ...rest } };
+    const text = JSON.stringify({ user_id: user });
+    return { event, data: { channel, auth: auth(`${channel}:${text}`), channel_data: text } };
   }
 
   pause() {

@@ -68,6 +68,8 @@ const ENV = Object.freeze({
  * @property {import('../checker/workload.js').Load} load
  * @property {import('./director.js').Step[]} schedule of faults
  * @property {import('./acts.js').Act[]} [script] instead of a schedule
+ * @property {string[]} [messages] patterns of rooms: a second endpoint gets what clients publish there
+ * @property {Record<string, unknown>} [app] more settings of the app of Pusher clients
  * @property {Record<string, string>} [env] more settings of all servers
  * @property {Record<string, string>[]} [envs] more settings of each server
  * @property {number} [spares] @property {Record<string, string>} [aliases] as World has them
@@ -181,20 +183,23 @@ function isPossible(needs, topology, hasWebhooks) {
 /** @param {Plan} plan */
 function settingsFor(plan) {
   const { load, topology, historySize, hasWebhooks, hasPusher } = plan;
-  const endpoint = {
-    ...{
-      name: 'back-end',
-      secret: WEBHOOK_SECRET,
-      graceMs: 1000,
-      timeoutMs: 2000,
-      concurrency: 16,
-    },
-    types: [
-      ...['room.occupied', 'room.vacated', 'member.joined', 'member.left'],
-      ...['user.connected', 'user.disconnected'],
-    ],
+  const common = {
+    ...{ secret: WEBHOOK_SECRET, graceMs: 1000, timeoutMs: 2000, concurrency: 16 },
     url: `http://127.0.0.1:${WEBHOOK_PORT}/fanfare`,
   };
+  const endpoints = [
+    {
+      ...common,
+      name: 'back-end',
+      types: [
+        ...['room.occupied', 'room.vacated', 'member.joined', 'member.left'],
+        ...['user.connected', 'user.disconnected'],
+      ],
+    },
+    ...(plan.messages
+      ? [{ ...common, name: 'log', types: ['message.published'], rooms: plan.messages }]
+      : []),
+  ];
   /** @type {Record<string, string>} */
   const env = {
     ...ENV,
@@ -211,8 +216,10 @@ function settingsFor(plan) {
   };
   /** @type {Record<string, string>} */
   const files = {
-    ...(hasPusher && { '/etc/apps.json': JSON.stringify([entryOf({ shared: true })]) }),
-    ...(hasWebhooks && { '/etc/webhooks.json': JSON.stringify([endpoint]) }),
+    ...(hasPusher && {
+      '/etc/apps.json': JSON.stringify([entryOf({ shared: true, ...plan.app })]),
+    }),
+    ...(hasWebhooks && { '/etc/webhooks.json': JSON.stringify(endpoints) }),
   };
   return { env, files };
 }
