@@ -280,7 +280,7 @@ export const ACTS = Object.freeze({
 });
 
 /** Who has been stopped is awaited by nobody. @param {any} client */
-const isIn = ({ isWanted, isJoined }) => isJoined || isWanted === false;
+const isIn = ({ isWanted, isJoined }) => isJoined !== false || isWanted === false;
 
 /**
  * @param {Stage} stage @param {() => boolean} isMet @param {string} what
