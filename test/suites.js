@@ -19,6 +19,7 @@ export const SETS = {
       'e2e/ai-chat',
       'e2e/ai-mcp',
       'e2e/ai-stream',
+      'e2e/ai-tanstack',
       'e2e/artillery',
       'e2e/auth-examples',
       'e2e/balance',

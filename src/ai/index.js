@@ -5,6 +5,7 @@
 // transport a client of fanfare-client. Neither is imported, so either half is installed alone.
 
 export { FanfareChatTransport } from './chat-transport.js';
+export { FanfareDurability } from './durability.js';
 export { FanfareEventStore } from './event-store.js';
 export { read } from './reader.js';
 export { RunError } from './run-error.js';
@@ -20,3 +21,4 @@ export { stream } from './writer.js';
 /** @typedef {import('./writer.js').StreamOptions} StreamOptions */
 /** @typedef {import('./chat-transport.js').ChatTransportOptions} ChatTransportOptions */
 /** @typedef {import('./writer.js').PublishingServer} PublishingServer */
+/** @typedef {import('./durability.js').DurabilityOptions} DurabilityOptions */

@@ -154,6 +154,20 @@ export class RunWriter {
   }
 
   /**
+   * Publishes at once what waits. Resolves when all chunks written so far are stored.
+   * @returns {Promise<void>} rejects as `write` does
+   */
+  async flush() {
+    while (this.#publishing !== null || this.#waiting.length > 0) {
+      this.#mustBeOpen();
+      clearTimeout(this.#timer);
+      if (this.#publishing === null) this.#publishPart();
+      await this.#publishing;
+    }
+    this.#mustBeOpen();
+  }
+
+  /**
    * Writes all chunks of a model, then the end mark. Returns early if a reader stops the run.
    * @param {AsyncIterable<any>|Iterable<any>} chunks such as a stream of the package `ai`
    * @param {{errorText?: (error: unknown) => string}} [options] what readers learn if the chunks fail
@@ -219,11 +233,11 @@ export class RunWriter {
     if (this.#publishing !== null || this.#ending !== null || this.#waiting.length === 0) return;
     clearTimeout(this.#timer);
     const waitMs = this.#waitingSize >= PART_SIZE ? 0 : this.#sinceMs + this.#everyMs - Date.now();
-    if (waitMs <= 0) this.#flush();
-    else this.#timer = setTimeout(() => this.#flush(), waitMs);
+    if (waitMs <= 0) this.#publishPart();
+    else this.#timer = setTimeout(() => this.#publishPart(), waitMs);
   }
 
-  #flush() {
+  #publishPart() {
     this.#publishing = this.#publish().then(
       () => {
         this.#publishing = null;

@@ -245,7 +245,7 @@ export const isMistyped = ({ code }: FanfareApiError) => code === 'UNAVAILBLE';
 `;
 
 const AI_CONSUMER = `
-import { FanfareChatTransport, FanfareEventStore, read, type RunError, type RunPosition, stream } from 'fanfare-ai';
+import { FanfareChatTransport, FanfareDurability, FanfareEventStore, read, type RunError, type RunPosition, stream } from 'fanfare-ai';
 import { Fanfare } from 'fanfare-client';
 import { createServer } from 'fanfare-server';
 
@@ -264,6 +264,7 @@ export const length = async (since?: RunPosition) => {
 };
 export const transport = new FanfareChatTransport({ fanfare, api: '/chat' });
 export const events = new FanfareEventStore(server, 'session');
+export const log = new FanfareDurability(new Request('http://localhost/'), { server, fanfare });
 // @ts-expect-error: there is no such code
 export const isMistyped = ({ code }: RunError) => code === 'CONFLIKT';
 `;
@@ -468,7 +469,8 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
         assert.ok(library.files.includes(path), path);
       const script = `import('fanfare-ai').then((all) => console.log(Object.keys(all).join()));`;
       const { stdout, stderr } = run(library.home, process.execPath, '-e', script);
-      const exported = 'FanfareChatTransport,FanfareEventStore,RunError,read,stream';
+      const exported =
+        'FanfareChatTransport,FanfareDurability,FanfareEventStore,RunError,read,stream';
       assert.equal(stdout.trim(), exported, stderr);
       const nested = AI_CONSUMER.replaceAll(/'fanfare-(ai|client|server)'/g, "'fanfare/$1'");
       typeCheck(home, nested, 'typescript-7');

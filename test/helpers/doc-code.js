@@ -107,7 +107,7 @@ export function scriptWith(path, text) {
  * @returns {Promise<Record<string, any>>} their values
  */
 export async function runCode(code, names, results = []) {
-  const body = code.replace(/^import .*;\n/gm, '').replace(/^export /gm, '');
+  const body = code.replace(/^import [^;]*;\n/gm, '').replace(/^export /gm, '');
   const AsyncFunction = /** @type {any} */ (async () => {}).constructor;
   const run = new AsyncFunction(...Object.keys(names), `${body}\nreturn { ${results} };`);
   return run(...Object.values(names));
