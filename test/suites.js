@@ -38,6 +38,7 @@ export const SETS = {
       'e2e/examples',
       'e2e/guides',
       'e2e/helm',
+      'e2e/image',
       'e2e/hooks-example',
       'e2e/hooks-processes',
       'e2e/http-api-docs',

@@ -37,6 +37,7 @@ install_tools() {
     mkdir -p "$tools/schemas/v$version"
     # kubeconform resolves references between files by their places, not by their ids.
     for kind in _definitions "${kinds[@]}"; do
+      # shellcheck disable=SC2016
       sed 's|"/api/_definitions.json|"_definitions.json|; s|"$id": "https:[^"]*"|"$comment": ""|' \
         "$schemas/v$version-local-strict/$kind.json" >"$tools/schemas/v$version/$kind.json"
     done

@@ -25,6 +25,7 @@ export const DOCTOR_USAGE = `Usage: fanfare doctor [options]   (in a checkout: n
   --lb-idle-timeout TIME   idle time-out of the load balancer, with its unit: 60s, 2m
   --webhooks               send webhook.test to each endpoint of FANFARE_WEBHOOKS, and print the answers
   --hooks                  ask each backend of FANFARE_HOOKS, also with a wrong signature, and print the answers
+  --live                   ask the server on this machine whether it is alive, and read no limit: for health checks
   --json                   print JSON (in a checkout: npm --silent run doctor -- --json)
   --help, -h               print this help
 
@@ -32,21 +33,23 @@ The doctor reads WORKERS, REDIS_URL and the other settings like the server does.
 Exit codes: ${EXIT.ok} no limit is too low, ${EXIT.failed} a limit is too low, or Redis or the bucket does not work,
 ${EXIT.usage} wrong option, ${EXIT.config} invalid settings. With --webhooks: ${EXIT.ok} every endpoint received the test, ${EXIT.failed} one
 did not. With --hooks: ${EXIT.ok} every backend answered and checks signatures, ${EXIT.failed} one does not.
+With --live: ${EXIT.ok} the server answers, ${EXIT.failed} it does not.
 `;
 
 /** @import { Config } from '../config/settings.js' */
 
 /**
  * @typedef {{wanted: number, pid: string|null, clients: 'here'|'elsewhere'|null,
- *   idleTimeoutMs: number|null, webhooks: boolean, hooks: boolean, json: boolean,
- *   help: boolean}} Options
+ *   idleTimeoutMs: number|null, webhooks: boolean, hooks: boolean, live: boolean,
+ *   json: boolean, help: boolean}} Options
  */
 
 /**
  * Prints the report.
  * @param {object} parts @param {string[]} parts.args
  * @param
- *   {(env?: Record<string, string>) => Promise<{settings: {config: Config}|null, faults: string[]}>}
+ *   {(env?: Record<string, string>) => Promise<{settings: {config: Config}|null, faults: string[],
+ *     env: Readonly<Record<string, string|undefined>>}>}
  *   parts.loadSettings from the given environment, or from that of this process
  * @param {boolean} [parts.isColoured] the verdicts, for a terminal
  * @returns {Promise<number>} the exit code
@@ -60,10 +63,15 @@ export async function runDoctor({ args, loadSettings, isColoured = false }) {
     process.stderr.write(`fanfare doctor: ${printable(message)}\n\n${DOCTOR_USAGE}`);
     return EXIT.usage;
   }
-  const { pid, wanted, clients, idleTimeoutMs, webhooks, hooks, json, help } = options;
+  const { pid, wanted, clients, idleTimeoutMs, webhooks, hooks, live, json, help } = options;
   if (help) {
     process.stdout.write(DOCTOR_USAGE);
     return EXIT.ok;
+  }
+  if (live) {
+    const { isAlive, text } = await (await import('./live.js')).askLive((await loadSettings()).env);
+    process.stdout.write(printableLines(text));
+    return isAlive ? EXIT.ok : EXIT.failed;
   }
   if (pid !== null && !existsSync(`/proc/${pid}`)) {
     process.stderr.write(`--pid: no process ${pid}\n`);
@@ -148,6 +156,7 @@ export function parseOptions(args) {
     'lb-idle-timeout': { type: 'string' },
     webhooks: { type: 'boolean', default: false },
     hooks: { type: 'boolean', default: false },
+    live: { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
   });
   const { connections, pid, clients } = values;
@@ -165,6 +174,7 @@ export function parseOptions(args) {
     idleTimeoutMs: durationMs(values['lb-idle-timeout']),
     webhooks: values.webhooks,
     hooks: values.hooks,
+    live: values.live,
     json: values.json,
     help: values.help === true,
   };

@@ -87,6 +87,21 @@ test(
   },
 );
 
+test('--live asks the running server, whatever has become of its settings', OPTIONS, async (t) => {
+  const server = await startServer(t, { WORKERS: '1' });
+  const env = { METRICS_PORT: String(server.metricsPort), REDIS_URL: 'no URL' };
+  const live = run(['--live'], { env });
+  assert.deepEqual(
+    [live.status, live.stdout],
+    [0, `http://127.0.0.1:${server.metricsPort}/livez answers 200\n`],
+  );
+  server.kill('SIGTERM');
+  await server.exited;
+  const gone = run(['--live'], { env });
+  assert.equal(gone.status, 1);
+  assert.match(gone.stdout, /: ECONNREFUSED\n$/);
+});
+
 test('a wrong command line exits with 64, a wrong setting with 78', OPTIONS, () => {
   const wrong = run(['--wanted', '5']);
   assert.equal(wrong.status, 64);

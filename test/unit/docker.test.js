@@ -102,6 +102,7 @@ test('the command of the image serves clients, and its health check follows the 
   assert.equal(node, 'node');
   const check = () =>
     spawnSync(process.execPath, probe, {
+      cwd: folder,
       env: { ...process.env, METRICS_PORT: String(server.metricsPort) },
       timeout: 10_000,
     }).status;

@@ -6,9 +6,10 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { glance, parseOptions } from '../../src/doctor/doctor.js';
 import { DEFAULT_WANTED, LIMITS } from '../../src/doctor/limits.js';
+import { liveUrl } from '../../src/doctor/live.js';
 import { parseInfo, READERS, versionOf } from '../../src/doctor/read.js';
 import { summary, toJson, toText } from '../../src/doctor/report.js';
-import { NODE_LINES } from '../../src/doctor/versions.js';
+import { NODE_LINES, nodeNote } from '../../src/doctor/versions.js';
 import { configOf, FILES, look, plenty, reader, rowOf } from '../helpers/doctor.js';
 
 test('a version of Node without support is a note, which changes neither verdict nor exit code', () => {
@@ -87,8 +88,12 @@ test('all files that list the lines of Node list the same ones', () => {
   const script = read('test/nodes.sh');
   assert.ok(script.includes(`VERSIONS="${lines.join(' ')}"\n`));
   assert.ok(script.includes(`\nNEWEST=${newest}\n`));
-  const images = [...read('docker/Dockerfile').matchAll(/^FROM node:(\d+)-/gm)].map(([, n]) => n);
-  assert.ok(images.length > 1 && images.every((line) => line === newest));
+  const dockerfile = read('docker/Dockerfile');
+  const [, image = ''] = /^ARG NODE_IMAGE=node:(\d+\.\d+\.\d+)-/m.exec(dockerfile) ?? [];
+  assert.equal(image.split('.')[0], newest);
+  assert.equal(nodeNote(`v${image}`, Date.parse('2026-12-01')), '');
+  for (const [, base] of dockerfile.matchAll(/^FROM (\S+)/gm))
+    assert.match(base, /^(\$\{NODE_IMAGE\}|modules)$/);
 });
 
 test('the start of a server reports a limit that is too low, and nothing else', () => {
@@ -125,6 +130,7 @@ test('the command line is parsed, and its faults are reported', () => {
     idleTimeoutMs: null,
     webhooks: false,
     hooks: false,
+    live: false,
     json: false,
     help: false,
   });
@@ -146,6 +152,7 @@ test('the command line is parsed, and its faults are reported', () => {
     idleTimeoutMs: 120_000,
     webhooks: false,
     hooks: false,
+    live: false,
     json: true,
     help: false,
   });
@@ -223,4 +230,14 @@ test('on a terminal the verdicts have colours, and text of Redis cannot add othe
     assert.ok(coloured.includes(part), part);
   // biome-ignore lint/suspicious/noControlCharactersInRegex: the colours of the verdicts
   assert.equal(coloured.replaceAll(/\x1b\[\d+m/g, ''), plain);
+});
+
+test('--live connects to the address on which the operations port listens', () => {
+  for (const [env, url] of /** @type {const} */ ([
+    [{}, 'http://127.0.0.1:9090/livez'],
+    [{ METRICS_HOST: '0.0.0.0', METRICS_PORT: '9464' }, 'http://127.0.0.1:9464/livez'],
+    [{ METRICS_HOST: '::', METRICS_PORT: ' ' }, 'http://[::1]:9090/livez'],
+    [{ METRICS_HOST: '10.0.0.7' }, 'http://10.0.0.7:9090/livez'],
+  ]))
+    assert.equal(liveUrl(env), url);
 });
