@@ -138,14 +138,23 @@ export const ACTS = Object.freeze({
   readAgain: (stage, { who }) => stage.client(who).resume(),
   /** A plain client sends a frame. */
   send: (stage, { who, frame }) => stage.client(who).send(frame),
-  /** Messages one after another, each after the outcome of the one before. */
-  async publish(stage, { who, room, times = 1, ...options }) {
+  /** Messages one after another, each after the outcome of the one before. `keys`: to this many keys. */
+  async publish(stage, { who, room, times = 1, keys, ...options }) {
     const publisher = stage.client(who);
     await condition(stage, () => publisher.isReady, `${who} can publish`);
-    for (let i = 0; i < times; i++)
-      await new Promise((settled) => publisher.publish(room, { ...options, settled }));
+    for (let i = 0; i < (keys ?? times); i++) {
+      const key = keys === undefined ? options.key : `${options.key}${i}`;
+      await new Promise((settled) => publisher.publish(room, { ...options, key, settled }));
+    }
   },
-  /** A request to the HTTP API; its answer is kept under a name. */
+  /** A request to the HTTP API, whose answer is kept under a name. The script goes on at once. */
+  begin(stage, act) {
+    ACTS.ask(stage, act);
+  },
+  /** Waits for the answer. */
+  answered: (stage, { to }) =>
+    condition(stage, () => stage.answers.has(to), `there is the answer ${to}`),
+  /** A request to the HTTP API. */
   async ask(stage, { server = 0, method = 'GET', path, body, as = '' }) {
     const url = stage.urls[server].replace(/^ws/, 'http');
     const response = await fetch(`${url}${path}`, {
@@ -159,7 +168,7 @@ export const ACTS = Object.freeze({
     });
     const text = await response.text();
     const answer = { status: response.status, body: text === '' ? null : JSON.parse(text) };
-    stage.note(`answer ${as} ${JSON.stringify(answer)}`);
+    stage.note(`answer ${as} ${JSON.stringify(answer).slice(0, 400)}`);
     stage.answers.set(as, answer);
   },
 
@@ -221,6 +230,8 @@ export const ACTS = Object.freeze({
   /** Of Redis. `with`: the data that it has, as RedisHost has it. */
   stopRedis: (stage, { node }) => stage.redis(node).stop(),
   startRedis: (stage, { node, with: data = 'kept' }) => stage.redis(node).start(data),
+  /** A server of Redis becomes the replica of another. */
+  followRedis: (stage, { node, of }) => stage.redis(node).replication.follow(stage.redis(of)),
   freezeRedis: (stage, { node }) => stage.redis(node).freeze(),
   thawRedis: (stage, { node }) => stage.redis(node).thaw(),
   /** Answers to the commands of a server wait; what it has subscribed to passes. */
@@ -263,6 +274,8 @@ export const ACTS = Object.freeze({
     };
     return condition(stage, isLogged, `${of} logs ${line}`);
   },
+  /** Waits for such a process; it may be starting. */
+  born: (stage, { of }) => condition(stage, () => stage.processes(of).length > 0, `there is ${of}`),
   /** Waits until a server has all its workers. */
   whole: (stage, { of }) => stage.world.whole(stage.server(of)),
   /** Waits until all processes of a server have ended. */

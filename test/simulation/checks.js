@@ -28,7 +28,18 @@ export const CHECKS = Object.freeze({
   /** An answer of the HTTP API. */
   answer(stage, { to, is }) {
     const answer = stage.answers.get(to);
-    return isLike(answer, is) ? '' : `the answer ${to} is ${JSON.stringify(answer)}`;
+    return isLike(answer, is) ? '' : `the answer ${to} is ${JSON.stringify(answer).slice(0, 400)}`;
+  },
+  /** An answer of the HTTP API is one state: each key once, no entry newer than its position. */
+  oneState(stage, { to }) {
+    const { status, body } = stage.answers.get(to) ?? {};
+    if (status !== 200) return `the answer ${to} has the status ${status}`;
+    /** @type {{key: string, offset: number}[]} */
+    const entries = body.entries;
+    const keys = new Set(entries.map(({ key }) => key));
+    if (keys.size < entries.length) return `${entries.length - keys.size} keys are there twice`;
+    const newer = entries.find(({ offset }) => offset > body.offset);
+    return newer ? `${newer.key} is of ${newer.offset}, after ${body.offset}` : '';
   },
   /** The receiver of webhooks got so many events like this, each counted once. */
   webhooks({ receiver }, { event, times }) {

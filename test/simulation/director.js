@@ -52,7 +52,10 @@ export async function direct(world, plan, recorder) {
   watch?.begin({
     ports: world.servers.map(({ env }) => Number(env.PORT)),
     secret,
-    users: workload.population?.users ?? [],
+    // A script adds more.
+    get users() {
+      return workload.population?.users ?? [];
+    },
     pending: async () => 0,
   });
   await workload.start();

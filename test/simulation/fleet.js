@@ -43,6 +43,7 @@ export class Fleet {
   constructor(seed) {
     this.simulator = new Simulator(seed);
     this.network = new Network(this.simulator);
+    this.network.resolve = (host) => this.addressOf(host) ?? host;
     this.random = this.simulator.random;
     this.restoreGlobals = () => {};
   }

@@ -107,6 +107,8 @@ export class Network {
   gateway = new Map();
   /** Share of parcels that arrive in pieces. */
   pieces = 0;
+  /** The address of a host. @type {(name: string) => string} */
+  resolve = (name) => name;
 
   /** @param {Simulator} simulator */
   constructor(simulator) {
@@ -199,7 +201,7 @@ export class Network {
     const { owner } = socket;
     const isLocal = path !== undefined || isLoopback(host);
     const target = !isLocal
-      ? host
+      ? this.resolve(host)
       : path === undefined && !this.#listeners.has(`${owner.host}:${port}`)
         ? (this.gateway.get(port) ?? owner.host)
         : owner.host;
