@@ -15,6 +15,8 @@ export class Lobby {
   #guests = new Map();
   /** Guests that sent commands, but no token. @type {Set<Connection>} */
   #tokenless = new Set();
+  /** For the earliest deadline of when it was set. @type {NodeJS.Timeout|undefined} */
+  #timer = undefined;
 
   /**
    * @param {object} parts @param {number} parts.max connections; above it the oldest is closed
@@ -44,6 +46,7 @@ export class Lobby {
       this.#timeOut(oldest, CLOSES.CLIENT_TIMEOUT);
     }
     this.#guests.set(connection, this.now() + this.timeoutMs);
+    this.#timer ??= setTimeout(() => this.#closeOverdue(), this.timeoutMs).unref();
     connection.hold();
     this.counters.unauthenticated++;
   }
@@ -66,10 +69,14 @@ export class Lobby {
     return true;
   }
 
-  /** Closes overdue connections. Call it at least once a second. @param {number} [nowMs] */
-  sweep(nowMs = this.now()) {
+  #closeOverdue() {
+    const nowMs = this.now();
+    this.#timer = undefined;
     for (const [connection, deadlineMs] of this.#guests) {
-      if (deadlineMs > nowMs) return;
+      if (deadlineMs > nowMs) {
+        this.#timer = setTimeout(() => this.#closeOverdue(), deadlineMs - nowMs).unref();
+        return;
+      }
       this.#timeOut(connection, this.#closeOf(connection));
     }
   }

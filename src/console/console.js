@@ -50,8 +50,8 @@ export class Console {
     });
     /** @type {ReadonlyMap<string, number>} */
     this.totals = new Map();
-    /** @type {NodeJS.Timeout|undefined} */
-    this.timer = undefined;
+    /** When the next sample is due; on the monotonic clock. */
+    this.dueMs = 0;
     this.routes = createRoutes({
       server,
       history: this.history,
@@ -63,15 +63,11 @@ export class Console {
     });
   }
 
-  start() {
-    this.timer = setInterval(() => {
-      this.#sample().catch((error) => this.server.log.error({ err: error }, 'console'));
-    }, SAMPLE_MS);
-    this.timer.unref();
-  }
-
-  close() {
-    clearInterval(this.timer);
+  /** Call it about once a second. @param {number} nowMs monotonic */
+  sampleIfDue(nowMs) {
+    if (nowMs < this.dueMs) return;
+    this.dueMs = Math.max(this.dueMs + SAMPLE_MS, nowMs);
+    this.#sample().catch((error) => this.server.log.error({ err: error }, 'console'));
   }
 
   async #sample() {

@@ -4,7 +4,8 @@
 // byte from the peer counts as life. If the event loop was blocked, the peers' bytes are still
 // unread, and the check is postponed by one turn of the wheel.
 //
-// The wheel also finds connections at their maximum age, up to one period late.
+// The wheel also finds connections at their maximum age, up to one period late. It turns only while
+// there are connections.
 
 const PLACE_MS = 250;
 const MAX_PLACES = 240;
@@ -30,6 +31,8 @@ export class Heartbeat {
     this.counters = counters;
     /** @type {Set<Connection>[]} */
     this.places = Array.from({ length: places }, () => new Set());
+    /** Connections on the wheel. */
+    this.size = 0;
     /** The place to ping next. */
     this.at = 0;
     /** Steps left without a check. */
@@ -39,18 +42,14 @@ export class Heartbeat {
     this.lastStepMs = 0;
   }
 
-  start() {
+  #turn() {
     this.lastStepMs = performance.now();
-    this.timer = setInterval(() => this.pingDue(performance.now()), this.stepMs);
-    this.timer.unref();
-  }
-
-  close() {
-    clearInterval(this.timer);
+    this.timer = setInterval(() => this.pingDue(performance.now()), this.stepMs).unref();
   }
 
   /** @param {Connection} connection */
   watchConnection(connection) {
+    if (this.size++ === 0) this.#turn();
     this.#placeOf(connection).add(connection);
     if (this.maxAgeMs > 0) connection.limitAge(this.#endOfLife());
   }
@@ -63,7 +62,8 @@ export class Heartbeat {
 
   /** May be called twice. @param {Connection} connection */
   unwatchConnection(connection) {
-    this.#placeOf(connection).delete(connection);
+    if (this.#placeOf(connection).delete(connection) && --this.size === 0)
+      clearInterval(this.timer);
   }
 
   /** @param {Connection} connection */

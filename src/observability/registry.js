@@ -97,6 +97,8 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     ),
     blobSeconds: histogram('fanfare_blob_request_seconds'),
     loopLag: lag,
+    /** Call it about once a second. */
+    sampleRates: (/** @type {number} */ nowMs) => rate.sample(nowMs),
     snapshot: registry.snapshot.bind(registry),
   };
 }
@@ -228,12 +230,12 @@ class ConnectionRate {
     this.read = read;
     /** @type {{atMs: number, count: number}[]} */
     this.samples = [];
-    this.#sample();
-    setInterval(() => this.#sample(), RATE_SAMPLE_MS).unref();
+    this.sample(performance.now());
   }
 
-  #sample() {
-    this.samples.push({ atMs: performance.now(), count: this.read() });
+  /** @param {number} nowMs */
+  sample(nowMs) {
+    this.samples.push({ atMs: nowMs, count: this.read() });
     if (this.samples.length > RATE_SAMPLES) this.samples.shift();
   }
 

@@ -30,8 +30,6 @@ const CLOSE_TIMEOUT_MS = 1000;
 const RETURN_MS = 5000;
 /** The primary's id in the aggregate. Workers have ids above it, couriers below. */
 const PRIMARY_ID = 0;
-/** The kernel does not tell a process that its parent has exited. */
-const PARENT_CHECK_MS = 500;
 
 /** @import { openRecorder } from '../backend/embedded/event-recorder.js' */
 /** @import { Covers } from '../backend/webhook-reporter.js' */
@@ -60,7 +58,6 @@ export async function runPrimary(parts) {
   process.on('SIGHUP', () => primary.processOnHangup());
   process.on('uncaughtException', (error) => primary.processOnFault(error));
   process.on('unhandledRejection', (error) => primary.processOnFault(error));
-  if (parts.byNpm) primary.watchNpm();
   await primary.start();
 }
 
@@ -76,6 +73,7 @@ class Primary {
   #webhooks = /** @type {Config['webhooks']} */ (null);
   #aggregate = new Aggregate();
   #sampled = { aggregate: new Aggregate(), names: CONSOLE_METRICS };
+  #parent = process.ppid;
 
   /** @param {PrimaryParts} parts */
   constructor(parts) {
@@ -163,7 +161,6 @@ class Primary {
     if (this.#signals > 0) return;
     this.#supervise(metricsPort);
     await this.#replaceCourier(this.parts.settings);
-    this.page.start();
   }
 
   /** Cleans the state folder, and warns of settings that have less effect than they seem to. */
@@ -223,6 +220,10 @@ class Primary {
             log.error({ err: error }, 'cannot replace the courier'),
           );
         },
+        onBeat: (nowMs) => {
+          page.sampleIfDue(nowMs);
+          if (this.parts.byNpm) this.#watchNpm();
+        },
       },
       onReady: ({ port }, isBrokerUp) =>
         announce(log, { config, port, metricsPort, isBrokerUp, hasHello }, isProduction),
@@ -268,17 +269,11 @@ class Primary {
     else if (this.#signals === 0) this.processOnSignal('SIGHUP');
   }
 
-  /** Drains when npm has exited. */
-  watchNpm() {
-    const parent = process.ppid;
-    const check = setInterval(() => {
-      if (process.ppid === parent) return;
-      clearInterval(check);
-      if (this.#signals > 0) return;
-      this.log.info('npm, which started this server, has exited');
-      this.processOnSignal('SIGTERM');
-    }, PARENT_CHECK_MS);
-    check.unref();
+  /** Drains when npm has exited: the kernel does not tell a process that its parent has. */
+  #watchNpm() {
+    if (process.ppid === this.#parent || this.#signals > 0) return;
+    this.log.info('npm, which started this server, has exited');
+    this.processOnSignal('SIGTERM');
   }
 
   /** @param {unknown} error */
@@ -290,7 +285,6 @@ class Primary {
 
   /** @param {number} code */
   async #exit(code) {
-    this.page.close();
     // All workers have exited, so nothing more is recorded.
     await this.#courier?.stop();
     const closing = Promise.allSettled([this.relay.close(), this.ops.close()]);

@@ -48,6 +48,7 @@ export const LAST_REQUESTS_MS = 5000;
  * @property {(returnMs: number) => void} onDrain a worker begins to drain; its clients return
  *   within this time
  * @property {(settings: Settings) => void} onReloaded all workers have the new settings
+ * @property {(nowMs: number) => void} onBeat called once a second, or more often
  */
 
 /**
@@ -102,8 +103,10 @@ export class Supervisor {
     this.successors = [];
     this.mustRollAgain = false;
     this.exitCode = 0;
-    /** @type {NodeJS.Timeout[]} */
-    this.timers = [];
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+    /** When the next ones are due. */
+    this.due = { balanceMs: 0, snapshotMs: 0 };
   }
 
   start() {
@@ -117,21 +120,36 @@ export class Supervisor {
       execArgv: workerArguments(workers, this.settings.env.NODE_OPTIONS ?? ''),
       silent: false,
     });
-    const checkMs = Math.min(1000, workerTimeoutMs / 4);
-    let checkedMs = performance.now();
-    this.timers.push(
-      setInterval(() => {
-        const now = performance.now();
-        // If this process was suspended, the workers' messages are still unread: none was silent.
-        const stoodStill = now - checkedMs > checkMs + 500;
-        checkedMs = now;
-        this.#checkBeats(now, stoodStill);
-        this.deaths.checkCrashLoop();
-      }, checkMs),
-      setInterval(() => this.snapshots.collect({ isScrape: false }), SNAPSHOT_INTERVAL_MS),
-      setInterval(() => this.#balance(performance.now()), BALANCE_INTERVAL_MS),
-    );
+    const beatMs = Math.min(1000, workerTimeoutMs / 4);
+    let beganMs = performance.now();
+    this.due = {
+      balanceMs: beganMs + BALANCE_INTERVAL_MS,
+      snapshotMs: beganMs + SNAPSHOT_INTERVAL_MS,
+    };
+    this.timer = setInterval(() => {
+      const now = performance.now();
+      // If this process was suspended, the workers' messages are still unread: none was silent.
+      const stoodStill = now - beganMs > beatMs + 500;
+      beganMs = now;
+      this.#beat(now, stoodStill);
+    }, beatMs);
     for (let slot = 0; slot < workers; slot++) this.#fill(slot);
+  }
+
+  /** @param {number} now @param {boolean} stoodStill */
+  #beat(now, stoodStill) {
+    const { due } = this;
+    this.#checkBeats(now, stoodStill);
+    this.deaths.checkCrashLoop();
+    if (now >= due.balanceMs) {
+      due.balanceMs = Math.max(due.balanceMs + BALANCE_INTERVAL_MS, now);
+      this.#balance(now);
+    }
+    if (now >= due.snapshotMs) {
+      due.snapshotMs = now + SNAPSHOT_INTERVAL_MS;
+      this.snapshots.collect({ isScrape: false });
+    }
+    this.observer.onBeat?.(now);
   }
 
   /** @returns {{ready: number, workers: number, draining: boolean}} */
@@ -346,7 +364,7 @@ export class Supervisor {
     });
     const left = await Promise.all(ends);
     if (left.includes(false)) this.exitCode = Math.max(this.exitCode, 1);
-    for (const timer of this.timers) clearInterval(timer);
+    clearInterval(this.timer);
     this.onStopped(this.exitCode);
   }
 

@@ -15,9 +15,6 @@ import { encodeNotice, KIND, readNotice } from '../protocol/publication.js';
 
 /** The time from a handshake to its token. */
 const AUTH_TIMEOUT_MS = 5000;
-/** Interval of the check for connections that have not authenticated in time. */
-const LOBBY_SWEEP_MS = 250;
-const SWEEP_MS = 1000;
 
 export class WorkerAuth {
   /**
@@ -74,22 +71,18 @@ export class WorkerAuth {
       log,
     });
     hub.listenForNotices(KIND.REVOCATION, (publication) => this.#receiveRevocation(publication));
-    /** @type {NodeJS.Timeout[]} */
-    this.timers = [];
   }
 
   /** Call it when the broker has started. */
   async start() {
     await this.verifier.start();
     await this.log.start();
-    const { lobby, sessions } = this.authentication;
-    this.timers.push(
-      setInterval(() => lobby.sweep(), LOBBY_SWEEP_MS),
-      setInterval(() => {
-        sessions.sweep();
-        this.revocations.sweep();
-      }, SWEEP_MS),
-    );
+  }
+
+  /** Call it once a second. */
+  sweep() {
+    this.authentication.sessions.sweep();
+    this.revocations.sweep();
   }
 
   /** @param {Buffer} publication perhaps of another program @returns {boolean} false: malformed */
@@ -128,7 +121,6 @@ export class WorkerAuth {
   }
 
   close() {
-    for (const timer of this.timers) clearInterval(timer);
     this.log.close();
     this.verifier.close();
   }

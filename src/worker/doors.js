@@ -85,7 +85,6 @@ export class Doors {
 
   /** @returns {Promise<{port: number, address: string}>} */
   open() {
-    this.heartbeat.start();
     return this.http.listen();
   }
 
@@ -102,7 +101,6 @@ export class Doors {
 
   /** The public port stays open for last answers. */
   close() {
-    this.heartbeat.close();
     for (const door of this.others) door.close();
   }
 }

@@ -150,6 +150,7 @@ export class Entry {
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
+    this.auth?.sweep();
     this.limiter.sweep(nowMs);
     this.refused.sweep(nowMs);
   }

@@ -1,11 +1,13 @@
 // health.js: event-loop lag, memory and sockets of this worker, for admission and readiness.
+//
+// The lag is how much later than planned a timer ran. While there are sockets, a timer samples it
+// four times a second. At rest the worker's beat is the sample: each wake-up costs some 80 us.
 
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { OWN_DESCRIPTORS, parseOpenFiles } from '../config/system-limits.js';
 import { privateBytes } from '../config/system-memory.js';
 
-/** The heartbeat's period: timers of one period fire together, a wake-up costs 80 us. */
 const SAMPLE_MS = 250;
 /** The number of samples kept: the worst of the last second counts. */
 const SAMPLES = 4;
@@ -30,27 +32,42 @@ export class Health {
     this.timer = undefined;
   }
 
-  start() {
-    this.dueMs = performance.now() + SAMPLE_MS;
-    this.timer = setInterval(() => this.#sample(), SAMPLE_MS);
-    this.timer.unref();
+  /** @param {number} beatMs until the first beat */
+  start(beatMs) {
+    this.dueMs = performance.now() + beatMs;
   }
 
   close() {
     clearInterval(this.timer);
   }
 
-  #sample() {
-    const now = performance.now();
-    const lag = Math.max(0, now - this.dueMs);
-    this.lags[this.at] = lag;
-    this.loopLag.observe(lag);
-    this.at = (this.at + 1) % SAMPLES;
-    this.dueMs = now + SAMPLE_MS;
-    if (this.at === 0) this.memoryPercent = this.#memoryPercent();
+  /** Call it at each beat of the worker. @param {number} beatMs until the next one */
+  beat(beatMs) {
+    const { timer } = this;
+    this.memoryPercent = this.#memoryPercent();
+    if (timer === undefined) this.lags.fill(this.#sample(beatMs));
+    const hasSockets = this.counters.sockets > 0;
+    if (hasSockets === (timer !== undefined)) return;
+    clearInterval(timer);
+    this.timer = hasSockets ? setInterval(() => this.#sampleOften(), SAMPLE_MS).unref() : undefined;
+    this.dueMs = performance.now() + (hasSockets ? SAMPLE_MS : beatMs);
   }
 
-  /** The worst lag of the last second, in ms: how much later than planned a timer ran. */
+  #sampleOften() {
+    this.lags[this.at] = this.#sample(SAMPLE_MS);
+    this.at = (this.at + 1) % SAMPLES;
+  }
+
+  /** @param {number} nextMs until the next sample @returns the lag */
+  #sample(nextMs) {
+    const now = performance.now();
+    const lag = Math.max(0, now - this.dueMs);
+    this.loopLag.observe(lag);
+    this.dueMs = now + nextMs;
+    return lag;
+  }
+
+  /** The worst lag of the last second, in ms. */
   lagMs() {
     let worst = 0;
     for (const lag of this.lags) if (lag > worst) worst = lag;

@@ -17,7 +17,6 @@ import { commandsOf, operationsOf } from './operations.js';
 import { Readiness } from './readiness.js';
 import { Relocations } from './relocation.js';
 
-const SWEEP_INTERVAL_MS = 1000;
 /** Part of a drain's time that requests of the HTTP API leave for the steps after them. */
 const API_RESERVE_MS = 1000;
 
@@ -50,8 +49,8 @@ export async function createWorker({ config, log, phase, relayPath, ...place }) 
 }
 
 export class Worker {
-  /** @type {NodeJS.Timeout[]} */
-  #timers = [];
+  /** All that happens once a second. @type {NodeJS.Timeout|undefined} */
+  #timer = undefined;
   /** Carries out requests of the console. @type {Promise<import('./operator.js').Operator>|null} */
   #operator = null;
 
@@ -70,6 +69,7 @@ export class Worker {
     const { stateOf, stateReader } = delivery;
     this.basics = basics;
     this.place = place;
+    this.beatMs = Math.min(BEAT_INTERVAL_MS, config.workerTimeoutMs / 4);
     this.delivery = delivery;
     this.entry = entry;
     const operations = (this.operations = operationsOf(basics, delivery, entry));
@@ -150,7 +150,7 @@ export class Worker {
   /** @returns {Promise<{port: number, address: string, isBrokerUp: boolean}>} where it listens */
   async start() {
     const { delivery, entry, doors } = this;
-    const { config, log, counters } = this.basics;
+    const { log, counters } = this.basics;
     await delivery.start({
       onLost: () => {
         log.error('lost the relay: draining');
@@ -161,11 +161,8 @@ export class Worker {
     });
     await entry.start();
     await delivery.subscribe();
-    entry.health.start();
-    this.#timers.push(
-      setInterval(() => this.#sweep(performance.now()), SWEEP_INTERVAL_MS),
-      setInterval(() => this.#beat(), Math.min(BEAT_INTERVAL_MS, config.workerTimeoutMs / 4)),
-    );
+    entry.health.start(this.beatMs);
+    this.#timer = setInterval(() => this.#beat(performance.now()), this.beatMs);
     // All workers of a server decide the same.
     const level = this.place.slot === 0 ? 'info' : 'debug';
     log[level](describeFastPaths(counters.fastPaths), 'fast paths');
@@ -173,15 +170,14 @@ export class Worker {
   }
 
   /** @param {number} nowMs */
-  #sweep(nowMs) {
+  #beat(nowMs) {
+    this.entry.health.beat(this.beatMs);
+    this.basics.metrics.sampleRates(nowMs);
     this.delivery.sweep(nowMs);
     this.commands.sweep();
     this.operations.sweep(nowMs);
     this.entry.sweep(nowMs);
     this.doors.sweep(nowMs);
-  }
-
-  #beat() {
     this.place.onBeat({
       connections: this.basics.counters.connections - this.relocations.pending.size,
       lagMs: Math.round(this.entry.health.lagMs()),
@@ -242,7 +238,7 @@ export class Worker {
       deadlineMs: end,
     });
     await apiDrained;
-    for (const timer of this.#timers) clearInterval(timer);
+    clearInterval(this.#timer);
     doors.close();
     entry.health.close();
     delivery.close();

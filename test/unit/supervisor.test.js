@@ -63,7 +63,7 @@ function supervise(t, env = {}) {
   });
   t.after(async () => {
     const ends = [...supervisor.processes.values()].map((one) => one.ended);
-    for (const timer of supervisor.timers) clearInterval(timer);
+    clearInterval(supervisor.timer);
     for (const timer of supervisor.replacements.values()) clearTimeout(timer);
     supervisor.kill();
     await Promise.all(ends);

@@ -47,8 +47,14 @@ test('a connection above the bound ends the oldest', () => {
   assert.deepEqual([lobby.size, counters.unauthenticated, counters.closes.timeout], [2, 2, 1]);
 });
 
-test('a connection has 5 s to authenticate: it returns, unless it spoke without a token', () => {
+test('a connection has 5 s to authenticate: it returns, unless it spoke without a token', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
   const { lobby, clock } = buildLobby(9);
+  const turnTo = (/** @type {number} */ ms) => {
+    const passed = ms - clock.nowMs;
+    clock.nowMs = ms;
+    t.mock.timers.tick(passed);
+  };
   const [early, late] = [connect(), connect()];
   const [tokenless, slowlyChecked] = [connect(), connect()];
   for (const { connection } of [tokenless, slowlyChecked]) {
@@ -57,19 +63,18 @@ test('a connection has 5 s to authenticate: it returns, unless it spoke without 
   }
   lobby.received(slowlyChecked.connection, true);
   lobby.admitGuest(early.connection);
-  clock.nowMs = 1000;
+  turnTo(1000);
   lobby.admitGuest(late.connection);
-  clock.nowMs = 4999;
-  lobby.sweep();
+  turnTo(4999);
   assert.deepEqual([early.codes, late.codes], [[], []]);
-  clock.nowMs = 5000;
-  lobby.sweep();
+  turnTo(5000);
   assert.deepEqual([early.codes, late.codes], [[4011], []]);
   assert.deepEqual([tokenless.codes, slowlyChecked.codes], [[4502], [4011]]);
-  lobby.removeGuest(late.connection);
-  clock.nowMs = 9000;
-  lobby.sweep();
+  assert.equal(lobby.size, 1);
+  turnTo(5999);
   assert.deepEqual(late.codes, []);
+  turnTo(6000);
+  assert.deepEqual(late.codes, [4011]);
 });
 
 /** @type {import('../../src/worker/close-all.js').CloseAll} */

@@ -39,7 +39,6 @@ async function serve(t, env = {}) {
     timeoutMs: config.pongTimeoutMs,
     counters,
   });
-  heartbeat.start();
   const websockets = new WebSockets({
     config,
     hub,
@@ -56,7 +55,6 @@ async function serve(t, env = {}) {
   await once(server, 'listening');
   const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
   t.after(() => {
-    heartbeat.close();
     for (const connection of [...hub.connections]) connection.transport.terminate();
     server.close();
   });

@@ -31,7 +31,7 @@ export const TICK_MS = 250;
 const TICK_PER_SERVER_MS = 10;
 /** A report looks at all heavy keys: 100,000 of them take some 15 ms. */
 const TICK_PER_KEY_MS = 0.01;
-const HEARTBEAT_MS = 1000;
+export const HEARTBEAT_MS = 1000;
 /** So that a lease outlives the loss of two reports. */
 const MAX_INTERVAL_MS = 1500;
 /** A carrier is replaced if no report comes back for this time. */
@@ -123,6 +123,18 @@ export class FleetPlaces {
     return this.#rules !== null && this.#nowMs - this.#echoMs > LEASE_MS;
   }
 
+  /** The limits are off, and no other server has reported. */
+  get isOff() {
+    return this.#rules === null && this.#servers.size === 0;
+  }
+
+  /** No server has a heavy key, so until `changed` or `receive` a step is only a heartbeat. */
+  get isAtRest() {
+    return (
+      !this.#isChanged && this.#heavy.size + this.#elsewhere.byKey.size + this.#over.size === 0
+    );
+  }
+
   figures() {
     return { servers: this.servers, ...this.counters };
   }
@@ -211,7 +223,7 @@ export class FleetPlaces {
     for (const [key, held] of places) this.#elsewhere.add(key, held);
   }
 
-  /** Call it every TICK_MS. @param {number} nowMs on a clock that skips stalls of this process */
+  /** Call it every TICK_MS, at rest every HEARTBEAT_MS. @param {number} nowMs on a clock that skips stalls of this process */
   step(nowMs) {
     this.#nowMs = nowMs;
     if (this.isAlone) this.#servers.endAllLeases();

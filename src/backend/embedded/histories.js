@@ -156,6 +156,12 @@ export class Histories {
     return { epoch, offset, first, runs, hasOlder: first - 1 > above };
   }
 
+  /** Will none expire? */
+  get isAtRest() {
+    for (const list of this.kept.values()) if (list.first !== null) return false;
+    return true;
+  }
+
   /** Frees expired histories; the owner calls it regularly. @param {number} nowMs */
   sweep(nowMs) {
     let left = MAX_SWEPT;

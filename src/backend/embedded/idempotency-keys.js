@@ -66,6 +66,10 @@ export class IdempotencyKeys {
     return true;
   }
 
+  get isEmpty() {
+    return this.#young.size + this.#old.size === 0;
+  }
+
   /** Frees expired keys; the owner calls it regularly. @param {number} nowMs */
   sweep(nowMs) {
     // Keys of the old generation are older than the young one, so they have expired.

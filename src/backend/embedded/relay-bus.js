@@ -82,7 +82,7 @@ export class RelayBus {
   #leftOutLoggedMs = Number.NEGATIVE_INFINITY;
   /** Users of dead workers. @type {Iterator<void>[]} */
   #leaving = [];
-  /** @type {NodeJS.Timeout|undefined} */
+  /** Runs while there is something to expire. @type {NodeJS.Timeout|undefined} */
   #sweeper = undefined;
 
   /** @param {BusOptions & {log: import('pino').Logger}} parts */
@@ -111,15 +111,19 @@ export class RelayBus {
     });
   }
 
-  start() {
-    this.#sweeper = setInterval(() => {
-      this.streams.sweep(performance.now());
-      this.keys.sweep(performance.now());
+  /** Something was stored that will expire. */
+  #sweepLater() {
+    this.#sweeper ??= setInterval(() => {
+      const nowMs = performance.now();
+      this.streams.sweep(nowMs);
+      this.keys.sweep(nowMs);
+      if (this.streams.isAtRest && this.keys.isEmpty) this.close();
     }, SWEEP_INTERVAL_MS).unref();
   }
 
   close() {
     clearInterval(this.#sweeper);
+    this.#sweeper = undefined;
   }
 
   /** Records for webhooks from now on. @param {EventRecorder} recorder */
@@ -175,6 +179,7 @@ export class RelayBus {
       const position = rule === null ? null : { epoch: outcome.epoch, offset: outcome.offset };
       this.keys.set(room, key, { position, fingerprint }, nowMs);
     }
+    if (rule !== null || key !== '') this.#sweepLater();
     this.#pass(room, isKept ? 'history' : 'plain', buffer, start, end);
     return outcome;
   }

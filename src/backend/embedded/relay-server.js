@@ -77,8 +77,6 @@ export class RelayServer {
       server.listen(this.path, () => resolve(undefined));
     });
     server.on('error', (error) => this.log.error({ err: error }, 'relay: server error'));
-    this.bus.start();
-    this.places.start();
   }
 
   /** @param {Socket} socket */

@@ -6,7 +6,7 @@
 // servers together. The names of the workers' sessions in Redis are kept here, too: if a worker
 // dies, the others learn its name.
 
-import { FleetPlaces, TICK_MS } from './fleet-places.js';
+import { FleetPlaces, HEARTBEAT_MS, TICK_MS } from './fleet-places.js';
 import { MalformedMessage } from './relay-wire.js';
 import { Tally } from './tally.js';
 
@@ -51,6 +51,13 @@ export class PlaceHolder {
 
   /** @param {ToRelay} message @returns {boolean} false: it is not about places */
   control(message) {
+    const isForPlaces = this.#control(message);
+    if (isForPlaces) this.places.stepLater();
+    return isForPlaces;
+  }
+
+  /** @param {ToRelay} message @returns {boolean} */
+  #control(message) {
     const { places } = this;
     switch (message.type) {
       case 'acquire': {
@@ -122,27 +129,41 @@ export class ServerPlaces {
   #lost = [];
   /** @type {NodeJS.Timeout|undefined} */
   #stepper = undefined;
+  /** Until the next step of `fleet`, in ms. */
+  #waitMs = 0;
 
   /** @param {import('pino').Logger} log */
   constructor(log) {
     this.log = log;
   }
 
-  start() {
-    this.#steppedMs = performance.now();
-    this.#stepper = setInterval(() => this.#stepFleet(), TICK_MS).unref();
+  close() {
+    clearTimeout(this.#stepper);
   }
 
-  close() {
-    clearInterval(this.#stepper);
+  /** Call it when `fleet` may have something to do. Its next step comes in time for it. */
+  stepLater() {
+    const { fleet } = this;
+    if (this.#stepper !== undefined && (this.#waitMs === TICK_MS || fleet.isAtRest)) return;
+    if (fleet.isOff) return;
+    if (this.#stepper === undefined) this.#steppedMs = performance.now();
+    this.#stepSoon();
+  }
+
+  #stepSoon() {
+    clearTimeout(this.#stepper);
+    this.#waitMs = this.fleet.isAtRest ? HEARTBEAT_MS : TICK_MS;
+    this.#stepper = setTimeout(() => this.#stepFleet(), this.#waitMs).unref();
   }
 
   /** A stall of this process counts little: reports that arrived meanwhile are still unread. */
   #stepFleet() {
     const nowMs = performance.now();
-    this.#fleetMs += Math.min(nowMs - this.#steppedMs, 2 * TICK_MS);
+    this.#fleetMs += Math.min(nowMs - this.#steppedMs, this.#waitMs + TICK_MS);
     this.#steppedMs = nowMs;
     this.fleet.step(this.#fleetMs);
+    this.#stepper = undefined;
+    if (!this.fleet.isOff) this.#stepSoon();
     const { isAlone, servers } = this.fleet;
     if (isAlone === this.#isAlone) return;
     this.#isAlone = isAlone;

@@ -142,7 +142,6 @@ export class CentrifugoConnections {
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
-    this.lobby.sweep(nowMs);
     for (const [connection, endMs] of this.#accepted) {
       if (endMs > nowMs) break;
       this.admitted(connection);
