@@ -27,9 +27,10 @@ const IDS = ['1', '5-1', '70', '300', '1000000', '0', '-', '+', '9-9', 'x'];
 
 /**
  * @param {Random} random @param {string} fence of the server (stream.lua)
+ * @param {readonly string[]} [trims] exact or not: how much `~` leaves is up to the server
  * @returns {() => string[]} the next command
  */
-export function commandsOf(random, fence) {
+export function commandsOf(random, fence, trims = ['~', '=']) {
   const { below, pick } = picker(random);
   const many = (/** @type {() => string} */ make, most = 4) =>
     Array.from({ length: 1 + below(most) }, make);
@@ -111,7 +112,7 @@ export function commandsOf(random, fence) {
       'XTRIM',
       key('x'),
       pick(['MAXLEN', 'MINID']),
-      pick(['~', '=']),
+      pick(trims),
       String(Math.max(0, nextId - below(500))),
     ],
     () => ['XLEN', key('x')],

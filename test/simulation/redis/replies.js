@@ -96,12 +96,12 @@ function isNearRest(a, b) {
   return a > NEAR_MS && b > NEAR_MS && Math.abs(a - b) < NEAR_MS;
 }
 
-/** A number in the words of Lua; Redis 8 writes as many digits as are needed. */
-const LARGE = /^-?\d[\d.]*e\+\d+$/;
+/** A number of Lua: Redis 7 writes 17 digits, later ones as many as are needed. */
+const FRACTION = /^-?\d+(\.\d+)?(e[+-]\d+)?$/;
 
 /** @param {string} a @param {string} b @returns {boolean} */
 function sameText(a, b) {
-  if (LARGE.test(a) && LARGE.test(b)) return Number(a) === Number(b);
+  if (/[.e]/.test(a) && FRACTION.test(a) && FRACTION.test(b)) return Number(a) === Number(b);
   if (a.startsWith('ERR') && b.startsWith('ERR')) return errorOf(a) === errorOf(b);
   // The second part of an id that is a time counts within a millisecond.
   const [x, y] = [a, b].map((text) =>
