@@ -91,7 +91,9 @@ export class Haproxy {
   watch() {
     clearInterval(this.#timer);
     this.#timer = setInterval(async () => {
-      const rows = await this.stats();
+      // It may end meanwhile.
+      const rows = await this.stats().catch(() => []);
+      if (rows.length === 0) return;
       const servers = rows.filter(({ svname }) => svname.startsWith('fanfare-'));
       const accepted = servers.map((row) => Number(row.hrsp_1xx));
       this.#samples.push({ atMs: performance.now(), accepted });

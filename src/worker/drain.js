@@ -3,6 +3,8 @@
 // 0. Clients of some doors know no notice, and return as soon as they are closed. So their closes
 //    are spread over their share of the window, or over the time that is left. A connection that
 //    waits for a join or hook is closed in step 3.
+//    The window is shorter on a worker with few connections: RETURNS_PER_SECOND harm no server, and
+//    each second of it is a second without messages for somebody.
 // 1. Each other connection gets SERVER_SHUTDOWN with its own reconnectAfterMs: the n-th of N, in
 //    random order, the n-th part of the rest of the window. So all clients return evenly over the
 //    window. Webhooks wait that long before they report who left.
@@ -15,6 +17,11 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { CLOSES } from '../protocol/codes.js';
 
+/**
+ * Clients that may return in a second: their handshakes cost a fifth of a core (deploys compared in
+ * loadtest/deploy: over 20 s, half of 1,000 clients would wait for 10 s and more).
+ */
+const RETURNS_PER_SECOND = 500;
 const BATCH = 500;
 const BATCH_INTERVAL_MS = 100;
 /** Time that steps 1 to 4 need for 10,000 connections. */
@@ -34,13 +41,15 @@ const POLL_MS = 20;
  * @param {Pick<import('../operations/lane.js').Lane, 'isWaiting'>} parts.lane
  * @param {{readonly isSettled: boolean}} parts.scheduler
  * @param {import('./phase.js').Phase} parts.phase
- * @param {number} parts.windowMs clients reconnect within this time
+ * @param {number} parts.windowMs the most time over which clients reconnect
  * @param {number} parts.deadlineMs the end of the drain, on the clock of performance.now()
  * @returns {Promise<{told: number, spread: number, terminated: number}>} connections that got the
  *   notice, that were closed over the window (step 0), that did not close in time
  */
 export async function drain(parts) {
-  const { hub, outbox, commands, lane, scheduler, phase, windowMs, deadlineMs } = parts;
+  const { hub, outbox, commands, lane, scheduler, phase, deadlineMs } = parts;
+  const neededMs = (1000 * hub.connections.length) / RETURNS_PER_SECOND;
+  const windowMs = Math.min(parts.windowMs, neededMs);
   const silent = shuffled(hub.connections.filter((connection) => !knowsNotice(connection)));
   const leftMs = deadlineMs - performance.now();
   const shareMs = (windowMs * silent.length) / Math.max(1, hub.connections.length);
