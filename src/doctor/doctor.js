@@ -11,6 +11,8 @@ import { DEFAULT_WANTED, examine, LIMITS } from './limits.js';
 import { environmentOf, isElsewhere, READERS, readMachine, readRedis, Unread } from './read.js';
 import { summary, toJson, toText } from './report.js';
 
+export { endedNote } from './versions.js';
+
 /** The answers of a command line without options. */
 const UNASKED = Object.freeze({ wanted: DEFAULT_WANTED, clients: null, idleTimeoutMs: null });
 

@@ -17,7 +17,7 @@ import {
 } from '../config/system-limits.js';
 import { heapOfWorker, partOfWorker } from '../config/system-memory.js';
 import { Unread } from './read.js';
-import { LUA_FIXES, luaNote, NODE_LINES, nodeNote } from './versions.js';
+import { NODE_LINES, nodeNote, STORE_FAULTS, storeNote } from './versions.js';
 
 /** @import { Config } from '../config/settings.js' */
 
@@ -404,7 +404,7 @@ export const LIMITS = Object.freeze([
     name: 'redis-version',
     needs: ['redisVersion'],
     source: 'Redis: `INFO`',
-    meaning: `Redis before 6.0 has no RESP3, which separates pushes from replies. The Lua faults of 2025 (CVE-2025-49844 and three more) are fixed in Redis ${LUA_FIXES.Redis.join(', ')} and Valkey ${LUA_FIXES.Valkey.join(', ')}, and in later lines.`,
+    meaning: `Redis before 6.0 has no RESP3, which separates pushes from replies. Versions without these fixes get a note: ${STORE_FAULTS.map(fixText).join('; ')}.`,
     judge({ redisVersion }) {
       if (redisVersion === null) return null;
       const { product, version } = redisVersion;
@@ -412,7 +412,7 @@ export const LIMITS = Object.freeze([
       return {
         value: `${product} ${version}`,
         fault: isOld ? 'this version is older than 6.0 and no longer maintained' : undefined,
-        note: luaNote(redisVersion),
+        note: storeNote(redisVersion),
         fix: 'install a maintained version of Redis or Valkey, or the security updates of your distribution',
       };
     },
@@ -754,4 +754,10 @@ function bytes(number) {
   const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
   const power = Math.min(units.length - 1, number < 1024 ? 0 : Math.floor(Math.log2(number) / 10));
   return `${Number((number / 1024 ** power).toPrecision(3))} ${units[power]}`;
+}
+
+/** @param {import('./versions.js').StoreFault} fault */
+function fixText({ name, fixes }) {
+  const versions = Object.entries(fixes).map(([product, list]) => `${product} ${list.join(', ')}`);
+  return `${name}: ${versions.join(' and ')}`;
 }

@@ -23,14 +23,56 @@ export const NODE_LINES = Object.freeze({
 export const BROTLI_FIXES = Object.freeze({ 22: '22.23.4', 24: '24.22.1', 26: '26.12.1' });
 
 /**
- * The first version of each line without CVE-2025-49844, by which a user with EVAL leaves Lua's
- * sandbox, and CVE-2025-46817 to 46819. Other lines never got the fix, or have it from the start.
- * @type {Readonly<Record<RedisVersion['product'], readonly string[]>>}
+ * @typedef {object} StoreFault
+ * @property {string} name @property {string} effect
+ * @property {{Redis?: readonly string[], Valkey?: readonly string[]}} fixes the first version of
+ *   each line that has the fix. Lines before the last one that are not listed never got it
  */
-export const LUA_FIXES = Object.freeze({
-  Redis: Object.freeze(['6.2.20', '7.2.11', '7.4.6', '8.0.4', '8.2.2']),
-  Valkey: Object.freeze(['7.2.11', '8.0.6', '8.1.4']),
-});
+
+/**
+ * Faults of Redis and Valkey that an operator should know of, oldest first. Sources, as read on
+ * 2026-11-29: docker-library/official-images#21922 and #22078, redis.io's advisory on
+ * CVE-2026-81934, valkey-io/valkey#3631 to #3634, the release notes of Valkey 9.0.5 and 9.1.1.
+ * @type {readonly StoreFault[]}
+ */
+export const STORE_FAULTS = Object.freeze([
+  {
+    name: 'CVE-2025-49844',
+    effect: 'a user who may run scripts can run code in the server',
+    fixes: {
+      Redis: ['6.2.20', '7.2.11', '7.4.6', '8.0.4', '8.2.2'],
+      Valkey: ['7.2.11', '8.0.6', '8.1.4'],
+    },
+  },
+  {
+    name: 'CVE-2026-23479',
+    effect: 'a user can run code when a blocked client is evicted',
+    // Redis has this fix in its releases of May 2026, and each of July includes it.
+    fixes: { Valkey: ['7.2.13', '8.0.9', '8.1.7', '9.0.4', '9.1.0'] },
+  },
+  {
+    name: 'CVE-2026-12087',
+    effect: 'a user who may RESTORE a stream can run code in the server',
+    fixes: { Redis: ['6.2.23', '7.2.15', '7.4.10', '8.2.8', '8.4.5', '8.6.5', '8.8.1'] },
+  },
+  {
+    name: 'CVE-2026-63639',
+    effect: 'the same, by a corrupt stream',
+    fixes: { Valkey: ['8.1.9', '9.0.5', '9.1.1'] },
+  },
+  {
+    name: 'CVE-2026-81934',
+    effect: 'with TLS, a client can run code in the server',
+    fixes: {
+      Redis: ['6.2.24', '7.2.16', '7.4.11', '8.2.9', '8.4.6', '8.6.6', '8.8.2', '8.10.1'],
+    },
+  },
+  {
+    name: 'CVE-2026-56684',
+    effect: 'with TLS, a user who may kill clients can run code in the server',
+    fixes: { Valkey: ['8.1.9', '9.0.5', '9.1.1'] },
+  },
+]);
 
 /** @typedef {{product: 'Redis'|'Valkey', version: string}} RedisVersion */
 
@@ -40,26 +82,41 @@ export function nodeNote(version, nowMs) {
   const end = NODE_LINES[line];
   if (end === undefined)
     return `Node ${line} is not among the tested lines (${Object.keys(NODE_LINES).join(', ')})`;
-  // The line has support on its last day.
-  if (nowMs >= Date.parse(end) + 86_400_000)
-    return `Node ${line} has had no security fixes since its support ended on ${end}`;
+  const aged = endedNote(version, nowMs);
+  if (aged !== '') return aged;
   const fix = BROTLI_FIXES[line];
   return fix === undefined || isAtLeast(version, fix)
     ? ''
     : `Node before ${fix} has no fix for CVE-2026-111497 (Brotli): the doors decode no bodies, but fetch in hooks does`;
 }
 
-/** @param {RedisVersion} version @returns {string} '' if it has the fixes */
-export function luaNote({ product, version }) {
+/** @param {string} version `v20.20.2` @param {number} nowMs @returns {string} '' if its line gets fixes */
+export function endedNote(version, nowMs) {
+  const line = String(numbersOf(version)[0]);
+  const end = NODE_LINES[line];
+  // The line has support on its last day.
+  return end !== undefined && nowMs >= Date.parse(end) + 86_400_000
+    ? `Node ${line} has had no security fixes since its support ended on ${end}`
+    : '';
+}
+
+/** @param {RedisVersion} version @returns {string} '' if it has all fixes */
+export function storeNote({ product, version }) {
+  const open = STORE_FAULTS.filter(({ fixes }) => !hasFix(version, fixes[product] ?? []));
+  if (open.length === 0) return '';
+  const faults = open.map(({ name, effect }) => `${name} (${effect})`).join(', ');
+  return `${product} ${version} has no fix for ${faults}. Some distributions add a fix and keep the number`;
+}
+
+/** @param {string} version @param {readonly string[]} fixes by line, in order */
+function hasFix(version, fixes) {
   const [major, minor, patch] = numbersOf(version);
   const rank = 1000 * major + minor;
-  const fixes = LUA_FIXES[product].map(numbersOf);
-  const fix = fixes.find(([first, second]) => 1000 * first + second === rank);
-  const [last] = fixes.slice(-1);
-  const isFixed = fix === undefined ? rank > 1000 * last[0] + last[1] : patch >= fix[2];
-  return isFixed
-    ? ''
-    : `${product} ${version} has no fix for CVE-2025-49844: a user who may run scripts can run code in the server. Some distributions add the fix and keep the number`;
+  const known = fixes.map(numbersOf);
+  const fix = known.find(([first, second]) => 1000 * first + second === rank);
+  if (fix !== undefined) return patch >= fix[2];
+  const last = known.at(-1);
+  return last === undefined || rank > 1000 * last[0] + last[1];
 }
 
 /** @param {string} version @param {string} other of the same line */

@@ -15,7 +15,7 @@ import { consoleAccess } from '../config/console.js';
 import { listenFault } from '../config/listen-fault.js';
 import { RoomRules, streamRulesOf } from '../config/room-patterns.js';
 import { CONSOLE_METRICS, Console } from '../console/console.js';
-import { glance } from '../doctor/doctor.js';
+import { endedNote, glance } from '../doctor/doctor.js';
 import { Aggregate } from '../observability/aggregate.js';
 import { flushLog, writeBanner } from '../observability/log.js';
 import { createPrimaryMetrics } from '../observability/registry.js';
@@ -307,6 +307,8 @@ function announce(log, parts, isProduction) {
   }
   if (isProduction && isOpen(config))
     log.warn('access is open to everyone: neither keys for tokens nor hooks are configured');
+  const aged = endedNote(process.version, Date.now());
+  if (aged !== '') log.warn(`${aged}: use Node 22.23, 24.22 or 26.12, or later`);
   const shortage = glance(config);
   if (shortage !== '') log.warn(shortage);
 }

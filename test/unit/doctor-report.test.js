@@ -9,7 +9,7 @@ import { DEFAULT_WANTED, LIMITS } from '../../src/doctor/limits.js';
 import { liveUrl } from '../../src/doctor/live.js';
 import { parseInfo, READERS, versionOf } from '../../src/doctor/read.js';
 import { summary, toJson, toText } from '../../src/doctor/report.js';
-import { NODE_LINES, nodeNote } from '../../src/doctor/versions.js';
+import { endedNote, NODE_LINES, nodeNote, STORE_FAULTS } from '../../src/doctor/versions.js';
 import { configOf, FILES, look, plenty, reader, rowOf } from '../helpers/doctor.js';
 
 test('a version of Node without support is a note, which changes neither verdict nor exit code', () => {
@@ -43,32 +43,49 @@ test('a version of Node without support is a note, which changes neither verdict
   }
 });
 
-test('a version of Redis without the Lua fixes of 2025 is a note', () => {
-  /** @type {[info: string, hasFix: boolean, value: string][]} */
+test('a version of Redis or Valkey without a fix is a note that names what it lacks', () => {
+  const valkey = (/** @type {string} */ version) =>
+    `redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:${version}`;
+  const [lua, unblock, stream, corrupt, tls, kill] = STORE_FAULTS.map(({ name }) => name);
+  /** @type {[info: string, missing: string[], value: string][]} */
   const cases = [
-    ['redis_version:6.0.16', false, 'Redis 6.0.16'],
-    ['redis_version:6.2.19', false, 'Redis 6.2.19'],
-    ['redis_version:6.2.20', true, 'Redis 6.2.20'],
-    ['redis_version:7.0.15', false, 'Redis 7.0.15'],
-    ['redis_version:7.2.10', false, 'Redis 7.2.10'],
-    ['redis_version:7.2.11', true, 'Redis 7.2.11'],
-    ['redis_version:7.4.6', true, 'Redis 7.4.6'],
-    ['redis_version:8.0.3', false, 'Redis 8.0.3'],
-    ['redis_version:8.2.1', false, 'Redis 8.2.1'],
-    ['redis_version:8.2.2', true, 'Redis 8.2.2'],
-    ['redis_version:8.4.0', true, 'Redis 8.4.0'],
-    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:7.2.10', false, 'Valkey 7.2.10'],
-    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.6', true, 'Valkey 8.0.6'],
-    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1', false, 'Valkey 8.1.1'],
-    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.0.0', true, 'Valkey 9.0.0'],
+    ['redis_version:6.0.16', [lua, stream, tls], 'Redis 6.0.16'],
+    ['redis_version:6.2.19', [lua, stream, tls], 'Redis 6.2.19'],
+    ['redis_version:6.2.20', [stream, tls], 'Redis 6.2.20'],
+    ['redis_version:6.2.24', [], 'Redis 6.2.24'],
+    ['redis_version:7.0.15', [lua, stream, tls], 'Redis 7.0.15'],
+    ['redis_version:7.2.15', [tls], 'Redis 7.2.15'],
+    ['redis_version:7.4.11', [], 'Redis 7.4.11'],
+    ['redis_version:8.0.3', [lua, stream, tls], 'Redis 8.0.3'],
+    ['redis_version:8.0.4', [stream, tls], 'Redis 8.0.4'],
+    ['redis_version:8.2.9', [], 'Redis 8.2.9'],
+    ['redis_version:8.8.1', [tls], 'Redis 8.8.1'],
+    // CVE-2026-12087 is not named for 8.10: its first version came later.
+    ['redis_version:8.10.0', [tls], 'Redis 8.10.0'],
+    ['redis_version:8.10.1', [], 'Redis 8.10.1'],
+    ['redis_version:8.12.0', [], 'Redis 8.12.0'],
+    [valkey('7.2.10'), [lua, unblock, corrupt, kill], 'Valkey 7.2.10'],
+    [valkey('8.1.1'), [lua, unblock, corrupt, kill], 'Valkey 8.1.1'],
+    [valkey('8.1.9'), [], 'Valkey 8.1.9'],
+    [valkey('9.0.4'), [corrupt, kill], 'Valkey 9.0.4'],
+    [valkey('9.1.1'), [], 'Valkey 9.1.1'],
   ];
-  for (const [info, hasFix, value] of cases) {
+  for (const [info, missing, value] of cases) {
     const report = look({ ...plenty(), redisVersion: versionOf(parseInfo(info)) });
     const row = rowOf(report, 'redis-version');
     assert.deepEqual([report.verdict, row.value], ['ok', value]);
-    assert.equal(row.verdict, hasFix ? 'ok' : 'note', value);
-    if (!hasFix) assert.match(row.why, /no fix for CVE-2025-49844/);
+    assert.equal(row.verdict, missing.length === 0 ? 'ok' : 'note', value);
+    const named = (row.why ?? '').match(/CVE-\d+-\d+/g) ?? [];
+    assert.deepEqual(named, missing, value);
   }
+});
+
+test('a line of Node that gets no fixes any more is named', () => {
+  const day = (/** @type {string} */ text) => Date.parse(text);
+  assert.equal(endedNote('v20.20.2', day('2026-04-30')), '');
+  assert.match(endedNote('v20.20.2', day('2026-05-01')), /^Node 20 .* ended on 2026-04-30$/);
+  assert.equal(endedNote('v22.1.0', day('2026-05-01')), '');
+  assert.equal(endedNote('v99.0.0', day('2030-01-01')), '');
 });
 
 test('all files that list the lines of Node list the same ones', () => {
@@ -77,7 +94,7 @@ test('all files that list the lines of Node list the same ones', () => {
   const [floor] = lines;
   const read = (/** @type {string} */ file) =>
     readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
-  assert.match(read('package.json'), new RegExp(`"node": ">=${floor}\\.`));
+  assert.match(read('package.json'), new RegExp(`"node": "\\^${floor}\\.`));
   assert.match(read('package.json'), new RegExp(`"@types/node": "\\^${floor}\\.`));
   const listOf = (/** @type {readonly string[]} */ some) =>
     `Node ${some.slice(0, -1).join(', ')} and ${newest}`;
