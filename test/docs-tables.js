@@ -23,6 +23,7 @@ import {
 import { API_ERRORS, CLOSES, ERRORS, OVER, REFUSALS, WS_CLOSES } from '../src/protocol/codes.js';
 import { errorOf } from '../src/protocol/refusal.js';
 import { docPages } from './helpers/doc-pages.js';
+import { readCorpus } from './simulation/corpus.js';
 import { FOLDERS, IMPORTS } from './source-map.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
@@ -43,6 +44,7 @@ const TABLES = {
   metrics,
   limits,
   chartValues,
+  formerFaults,
   coreFolders: () => folders('core'),
   doorFolders: () => folders('doors'),
   aroundFolders: () => folders('around'),
@@ -50,6 +52,20 @@ const TABLES = {
   doorFiles: () => files('doors'),
   aroundFiles: () => files('around'),
 };
+
+function formerFaults() {
+  const mean = { schedule: 'a seed', script: 'a script', former: 'a script, former code' };
+  return table(
+    ['entry', 'fault', 'mended by', 'breaks', 'expressed by'],
+    readCorpus().map(({ name, entry: { about, fix, rule, former, plan } }) => [
+      `\`${name}\``,
+      about,
+      fix,
+      /^I\d+$/.test(rule) ? rule : `\`${rule}\``,
+      mean[former ? 'former' : plan.script ? 'script' : 'schedule'],
+    ]),
+  );
+}
 
 function errors() {
   return table(
