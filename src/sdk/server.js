@@ -191,6 +191,8 @@ export class FanfareServer {
    * @returns {Promise<StatePage<Payload<Rooms, Room>>>}
    */
   async state(room, { keys, limit, after, ...options } = {}) {
+    if (keys?.length === 0)
+      throw new FanfareApiError('INVALID_FIELD', { field: 'keys', message: 'keys: name 1 to 100' });
     return this.#read(`${pathOf(room)}/state`, { key: keys, limit, after }, options);
   }
 
@@ -231,7 +233,7 @@ export class FanfareServer {
 
   /** @param {string} connectionId @param {CallOptions} [options] @returns {Promise<Connection>} */
   async connection(connectionId, options) {
-    return this.#read(`connections/${encodeURIComponent(connectionId)}`, {}, options);
+    return this.#read(`connections/${partOf(connectionId, 'connectionId')}`, {}, options);
   }
 
   /**
@@ -250,7 +252,7 @@ export class FanfareServer {
    * @returns {Promise<{connections: number}>} that are in all of the rooms now
    */
   async join(user, rooms, options) {
-    return this.#act(`users/${encodeURIComponent(user)}/join`, { rooms }, options);
+    return this.#act(`users/${partOf(user, 'user')}/join`, { rooms }, options);
   }
 
   /**
@@ -259,7 +261,7 @@ export class FanfareServer {
    * @returns {Promise<{connections: number}>} that were in one of the rooms
    */
   async leave(user, rooms, options) {
-    return this.#act(`users/${encodeURIComponent(user)}/leave`, { rooms }, options);
+    return this.#act(`users/${partOf(user, 'user')}/leave`, { rooms }, options);
   }
 
   /**
@@ -360,7 +362,20 @@ function keyHeader({ idempotencyKey } = {}) {
 }
 
 /** @param {string} room */
-const pathOf = (room) => `rooms/${encodeURIComponent(room)}`;
+const pathOf = (room) => `rooms/${partOf(room, 'room')}`;
+
+/**
+ * A name as a part of a path. `fetch` resolves `.` and `..`, even if they are encoded.
+ * @param {string} name @param {string} field @throws {FanfareApiError}
+ */
+function partOf(name, field) {
+  if (/^\.\.?$/.test(name))
+    throw new FanfareApiError('INVALID_FIELD', {
+      field,
+      message: `${field}: no path holds ${name}`,
+    });
+  return encodeURIComponent(name);
+}
 
 /**
  * A message of a history is a position, too.

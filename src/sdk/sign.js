@@ -57,11 +57,16 @@ const utf8 = new TextEncoder();
  */
 export async function sign(claims, key, { expiresInS = 3600, algorithm = 'HS256', keyId } = {}) {
   requireThat(
-    expiresInS > 0 && expiresInS <= MAX_LIFETIME_S,
+    expiresInS >= 1 && expiresInS <= MAX_LIFETIME_S,
     'expiresInS',
-    `seconds, up to ${MAX_LIFETIME_S}`,
+    `1 to ${MAX_LIFETIME_S} seconds`,
   );
   const signer = typeof key === 'object' ? key : await importSecret(key, algorithm);
+  requireThat(
+    signer?.usages?.includes('sign'),
+    'key',
+    'a secret, or a CryptoKey that may sign; Node makes one of a KeyObject with toCryptoKey',
+  );
   const iat = Math.floor(Date.now() / 1000);
   const body = { ...readClaims(claims), iat, exp: iat + Math.floor(expiresInS) };
   const header = { alg: algorithmOf(signer), typ: 'JWT', kid: keyId };

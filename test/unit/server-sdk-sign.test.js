@@ -2,6 +2,7 @@
 // `verifyWebhook` against what the courier sends.
 
 import assert from 'node:assert/strict';
+import { createSecretKey } from 'node:crypto';
 import { test } from 'node:test';
 import { exportSPKI } from 'jose';
 import { Revocations } from '../../src/auth/revocations.js';
@@ -135,7 +136,10 @@ test('sign refuses what no server could accept', async () => {
     [none, 'short', {}, 'key'],
     [none, `-----BEGIN PUBLIC KEY-----\n${'x'.repeat(64)}`, {}, 'key'],
     [none, SECRET, { algorithm: 'none' }, 'algorithm'],
+    [none, null, {}, 'key'],
+    [none, createSecretKey(SECRET, 'utf8'), {}, 'key'],
     [none, SECRET, { expiresInS: 0 }, 'expiresInS'],
+    [none, SECRET, { expiresInS: 0.5 }, 'expiresInS'],
     [none, SECRET, { expiresInS: Number.NaN }, 'expiresInS'],
     [none, SECRET, { expiresInS: 31_622_401 }, 'expiresInS'],
     [{ ...none, autojoin: Array(100).fill('x'.repeat(200)) }, SECRET, {}, 'claims'],

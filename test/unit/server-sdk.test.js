@@ -422,6 +422,19 @@ test('the methods cover the API, with the bodies and parameters of openapi.yaml'
   assert.deepEqual([...new Set(seen)].sort(), OPERATIONS.toSorted());
 });
 
+test('a name that a path cannot hold, and a state of no keys, are refused and not sent', async (t) => {
+  const { server, sent } = script(t, [{}]);
+  for (const [call, field] of /** @type {const} */ ([
+    [() => server.history('..'), 'room'],
+    [() => server.deleteHistory('.'), 'room'],
+    [() => server.join('..', ['a']), 'user'],
+    [() => server.leave('.', ['a']), 'user'],
+    [() => server.state('prices', { keys: [] }), 'keys'],
+  ]))
+    await assert.rejects(call, { code: 'INVALID_FIELD', field });
+  assert.deepEqual(sent, []);
+});
+
 test('a message of a history is a position', async (t) => {
   const epoch = '8c1f0e6a2b9d4735';
   const messages = [{ payload: 1, from: '', timestamp: 0, offset: 7 }];
