@@ -48,8 +48,33 @@ export class FanfareChatTransport {
   async sendMessages({ chatId, messages, trigger, messageId, abortSignal, headers, body }) {
     const { api = '/api/chat', body: more } = this.#options;
     const fields = { ...(await resolved(more)), ...body, id: chatId, messages, trigger, messageId };
-    const answer = await this.#fetch(api, { headers, signal: abortSignal }, JSON.stringify(fields));
+    abortSignal?.throwIfAborted();
+    const posting = this.#fetch(api, { headers }, JSON.stringify(fields));
+    const answer = await this.#untilStopped(posting, abortSignal);
     return this.#readRun(answer.run, abortSignal, () => true);
+  }
+
+  /**
+   * The backend may have begun the run before it answers. So a stop does not abort the request: it
+   * stops the run that the answer names.
+   * @param {Promise<{run: string}>} posting @param {AbortSignal|undefined} signal
+   * @returns {Promise<{run: string}>} rejects with the reason of the signal
+   */
+  async #untilStopped(posting, signal) {
+    /** @type {() => void} */
+    let abort = () => {};
+    const stopped = new Promise((_, reject) => {
+      abort = () => {
+        reject(signal?.reason);
+        posting.then(({ run }) => read(this.#options.fanfare, run).stop()).catch(() => {});
+      };
+    });
+    signal?.addEventListener('abort', abort);
+    try {
+      return await Promise.race([posting, stopped]);
+    } finally {
+      signal?.removeEventListener('abort', abort);
+    }
   }
 
   /** @param {ChatRequest} request @returns {Promise<ReadableStream<any>|null>} null: no answer is under way */

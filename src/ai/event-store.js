@@ -1,6 +1,6 @@
 // event-store.js: the event store of an MCP server over Streamable HTTP, which replicas share.
 //
-// A stream of a session is a room with history: `mcp.<session>.<stream>`. An event's id is its
+// A stream of a session is a room with history: `mcp.<session>/<stream>`. An event's id is its
 // position and its stream, so any replica finds what follows it. Give each session a store of its
 // own, because the SDK calls the standalone stream of every session by the same name.
 //
@@ -36,7 +36,8 @@ export class FanfareEventStore {
   constructor(server, sessionId, { prefix = 'mcp', waitMs = 0 } = {}) {
     if (!/^[A-Za-z0-9_.-]{1,100}$/.test(sessionId)) throw new TypeError('a session id for a room');
     this.#server = server;
-    this.#prefix = `${prefix}.${sessionId}.`;
+    // Both ids may have dots.
+    this.#prefix = `${prefix}.${sessionId}/`;
     this.#waitMs = waitMs;
   }
 

@@ -25,6 +25,7 @@ const MAX_WAITING = 20_000;
  * @typedef {object} RunClient
  * @property {(room: any, options?: any) => any} join
  * @property {(room: any, payload: any, options?: any) => Promise<unknown>} publish
+ * @property {string} [state] @property {(event: any, listener: (...args: any[]) => void) => any} [on]
  */
 
 /**
@@ -84,6 +85,7 @@ export class RunReader {
     const abort = () => this.#endWith(signal?.reason);
     const stops = this.#hear(handle);
     if (signal?.aborted) abort();
+    if (this.#fanfare.state === 'closed') this.#close();
     signal?.addEventListener('abort', abort);
     try {
       while (this.end === undefined) {
@@ -132,6 +134,7 @@ export class RunReader {
         if (error.code !== 'STATE_UNAVAILABLE') this.#endWith(error);
       }),
       handle.on('left', () => this.#endWith(new Error(`${this.room} was left`))),
+      this.#fanfare.on?.('state', (state) => state === 'closed' && this.#close()) ?? (() => {}),
     ];
   }
 
@@ -142,6 +145,11 @@ export class RunReader {
       this.#endWith(new RunError('BUFFER_FULL', `${this.room} is read too slowly`));
     else this.#waiting.push({ part: payload, at: { epoch, offset } });
     this.#wake();
+  }
+
+  #close() {
+    const message = `${this.room}: the client is closed`;
+    this.#endWith(Object.assign(new Error(message), { code: 'CLOSED' }));
   }
 
   #expire() {

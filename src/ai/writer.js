@@ -177,14 +177,17 @@ export class RunWriter {
     const { signal } = this;
     const source = /** @type {any} */ (chunks);
     const iterator = (source[Symbol.asyncIterator] ?? source[Symbol.iterator]).call(source);
-    const aborted = new Promise((_, reject) => {
-      if (signal.aborted) reject(signal.reason);
-      signal.addEventListener('abort', () => reject(signal.reason), { once: true });
-    });
-    aborted.catch(() => {});
+    // Not a race with one promise for all chunks, which would keep something of each of them.
+    let interrupt = (/** @type {unknown} */ _reason) => {};
+    const abort = () => interrupt(signal.reason);
+    signal.addEventListener('abort', abort);
     try {
       for (;;) {
-        const { done, value } = await Promise.race([iterator.next(), aborted]);
+        signal.throwIfAborted();
+        const { done, value } = await new Promise((resolve, reject) => {
+          interrupt = reject;
+          Promise.resolve(iterator.next()).then(resolve, reject);
+        });
         if (done) break;
         await this.write(value);
       }
@@ -195,6 +198,8 @@ export class RunWriter {
       if (error instanceof RunError && error.code === 'STOPPED') return this.#close('stopped');
       if (!signal.aborted) await this.fail(errorText(error));
       throw error;
+    } finally {
+      signal.removeEventListener('abort', abort);
     }
   }
 

@@ -179,6 +179,11 @@ describe('runs', () => {
 
     const silent = follow(read(connect(t, url), 'run.silent', { silenceMs: 50 }));
     await assert.rejects(silent.ended, { code: 'SILENT' });
+    const closed = connect(t, url);
+    const reading = follow(read(closed, 'run.silent'));
+    await closed.close();
+    for (const one of [reading, follow(read(closed, 'run.silent'))])
+      await assert.rejects(one.ended, { code: 'CLOSED' });
     const signal = AbortSignal.abort(new Error('closed the page'));
     const aborted = follow(read(connect(t, url), 'run.silent', { signal }));
     await assert.rejects(aborted.ended, { message: 'closed the page' });

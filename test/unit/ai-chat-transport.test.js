@@ -105,6 +105,26 @@ test('stop ends the run, and the reading', async () => {
   assert.equal(fanfare.rooms.get('run.1')?.size, 0);
 });
 
+test('stop before the backend has answered stops the run that it answers', async () => {
+  /** @type {(answer: Response) => void} */
+  let answer = () => {};
+  const answered = new Promise((resolve) => {
+    answer = resolve;
+  });
+  const { transport, fanfare, requests } = build(() => /** @type {any} */ (answered));
+  const control = new AbortController();
+  const sent = transport.sendMessages({ ...SENT, abortSignal: control.signal });
+  await turn();
+  control.abort();
+  await assert.rejects(sent, { name: 'AbortError' });
+  assert.deepEqual([requests.length, fanfare.published], [1, []]);
+  answer(ofRun());
+  await turn();
+  assert.deepEqual(fanfare.published, [{ room: 'run.1/stop', payload: { stop: true } }]);
+  await assert.rejects(transport.sendMessages({ ...SENT, abortSignal: control.signal }));
+  assert.equal(requests.length, 1, 'what is stopped already is not sent');
+});
+
 test('a chat that resumes twice, as under StrictMode, does not stop its run; stop does', async () => {
   const { transport, fanfare, requests } = build(ofRun);
   const [one, two] = [new AbortController(), new AbortController()];

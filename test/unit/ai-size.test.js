@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib';
 import { buildSync } from 'esbuild';
 
 /** docs/ai.md names these sizes. A change that needs more says why. */
-const MAX_BYTES = { read: 1.3 * 1024, FanfareChatTransport: 2 * 1024, '*': 4.8 * 1024 };
+const MAX_BYTES = { read: 1.4 * 1024, FanfareChatTransport: 2.2 * 1024, '*': 4.8 * 1024 };
 
 for (const [name, maxBytes] of Object.entries(MAX_BYTES))
   test(`${name} of fanfare/ai has at most ${maxBytes} bytes, gzipped, and imports nothing`, (t) => {
