@@ -111,10 +111,16 @@ export class Leases {
     this.onGone(member.facts);
   }
 
-  /** @param {number} nowMs on the clock of `renewLease` */
+  /**
+   * @param {number} nowMs on the clock of `renewLease`
+   * @returns {number} when the next lease ends, unless it is renewed
+   */
   endLateLeases(nowMs) {
+    let earliestMs = Number.POSITIVE_INFINITY;
     for (const [id, { heardMs, leaseMs }] of this.members)
       if (nowMs - heardMs > leaseMs) this.endLease(id);
+      else earliestMs = Math.min(earliestMs, heardMs + leaseMs);
+    return earliestMs;
   }
 
   endAllLeases() {
@@ -223,13 +229,14 @@ export class WorkerMembership {
     else this.#telling = setTimeout(tell, wait).unref();
   }
 
-  /** @param {number} nowMs on the clock */
+  /** @param {number} nowMs on the clock @returns {number} when something is due next */
   tick(nowMs) {
-    this.others.endLateLeases(nowMs);
+    const endMs = this.others.endLateLeases(nowMs);
+    if (!this.isLive) return endMs;
     const dueMs = Math.min(this.#promisedMs, this.#heartbeatMs);
     const now = performance.now();
-    if (this.isLive && now - this.#toldMs >= dueMs)
-      this.#send('beat', this.reports.toTell(now - dueMs));
+    if (now - this.#toldMs >= dueMs) this.#send('beat', this.reports.toTell(now - dueMs));
+    return Math.min(endMs, nowMs + dueMs - (now - this.#toldMs));
   }
 
   /** @param {Buffer} message */

@@ -339,7 +339,10 @@ test('if publishing is refused, the probe asks the subscriber itself', async () 
 
 test('the live clock does not count a stall, and lets the event loop turn after one', async (t) => {
   let ticks = 0;
-  const clock = new StallAwareClock(10, () => ticks++);
+  const clock = new StallAwareClock({ tickMs: 10 }, () => {
+    ticks++;
+    return 0;
+  });
   clock.start();
   t.after(() => clock.close());
   await new Promise((resolve) => setTimeout(resolve, 50));
@@ -352,6 +355,42 @@ test('the live clock does not count a stall, and lets the event loop turn after 
   await new Promise((resolve) => setTimeout(resolve, 0));
   assert.ok(clock.nowMs - nowMs <= 520, `${clock.nowMs - nowMs}`);
   assert.ok(ticks - before <= 1);
+});
+
+test('the live clock rests until something is due, and is exact in its rest', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let monotonicMs = 1000;
+  t.mock.method(performance, 'now', () => monotonicMs);
+  const pass = (/** @type {number} */ ms) => {
+    for (let i = 0; i < ms; i += 10) {
+      monotonicMs += 10;
+      t.mock.timers.tick(10);
+    }
+  };
+  /** @type {number[]} */
+  const ticks = [];
+  let dueMs = 700;
+  const clock = new StallAwareClock({ tickMs: 50 }, (nowMs) => {
+    ticks.push(nowMs);
+    return dueMs;
+  });
+  clock.start();
+  t.after(() => clock.close());
+  pass(400);
+  assert.deepEqual(ticks, [50]);
+  assert.equal(clock.nowMs, 400);
+  pass(300);
+  dueMs = Number.POSITIVE_INFINITY;
+  pass(20);
+  assert.deepEqual(ticks, [50, 700], 'the remainder of the rest');
+  pass(80); // a tick in 50 ms, because 700 was over
+  assert.deepEqual(ticks, [50, 700, 750]);
+  clock.hurry();
+  assert.equal(clock.nowMs, 800);
+  pass(50);
+  assert.deepEqual(ticks, [50, 700, 750, 850]);
+  pass(1000);
+  assert.deepEqual(ticks, [50, 700, 750, 850, 1850], 'the longest rest');
 });
 
 test('rooms linger for their time each, in order', (t) => {

@@ -75,7 +75,9 @@ export class RedisBroker {
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
     this.keys = new Keys(config.redisPrefix);
     this.inbox = this.#makeInbox();
-    this.clock = new StallAwareClock(TICK_MS, (nowMs) => this.#tick(nowMs));
+    // A write in a rest is noticed long before its answer is late.
+    const times = { tickMs: TICK_MS, restMs: config.redisTimeoutMs / 2 };
+    this.clock = new StallAwareClock(times, (nowMs) => this.#tick(nowMs));
     this.access = { settings, timeoutMs: config.redisTimeoutMs };
     this.probeChannel = this.keys.probeChannelOf(id, '');
     /** @param {Address} [address] */
@@ -131,7 +133,10 @@ export class RedisBroker {
         onRefused: (reason) => this.rareLog.warn({ reason }, 'Redis refuses a publish or read'),
         onMessage: this.inbox.receive,
         onMoved: (channels) => this.#nodeOnMoved(channels),
-        onStale: () => this.cluster?.stale(node),
+        onStale: () => {
+          this.cluster?.stale(node);
+          this.clock.hurry();
+        },
         onPublishLag,
         onRoundTrip,
       },
@@ -293,11 +298,12 @@ export class RedisBroker {
     return this.fleet.countWorkers();
   }
 
-  /** @param {number} nowMs */
+  /** @param {number} nowMs @returns {number} when something is due next */
   #tick(nowMs) {
-    for (const node of this.#nodes()) node.tick(nowMs);
-    this.cluster?.tick();
-    this.fleet.membership.tick(nowMs);
+    let dueMs = this.fleet.membership.tick(nowMs);
+    for (const node of this.#nodes()) dueMs = Math.min(dueMs, node.tick(nowMs));
+    if (this.cluster !== null) dueMs = Math.min(dueMs, nowMs + this.cluster.tick());
+    return dueMs;
   }
 
   /** @param {string} room @returns null: no node serves its slot */
@@ -385,6 +391,7 @@ export class RedisBroker {
       this.client?.refresh();
     } else {
       this.awaySince = performance.now();
+      this.clock.hurry();
     }
     this.#become(isUp ? 'up' : 'degraded');
     if (isUp) this.onSettled();

@@ -101,12 +101,14 @@ export class RedisCluster {
     if (performance.now() - this.askedMs >= MIN_INTERVAL_MS) this.#refresh();
   }
 
+  /** @returns {number} in how many ms it wants to be called again */
   tick() {
     const since = performance.now() - this.askedMs;
     const { isUp } = this;
     if (isUp) this.looks = this.pauseMs = 0;
     const interval = isUp ? INTERVAL_MS : this.pauseMs;
     if (since >= (this.isStale ? MIN_INTERVAL_MS : interval)) this.#refresh();
+    return isUp && !this.isStale ? INTERVAL_MS - since : 0;
   }
 
   close() {

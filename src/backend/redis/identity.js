@@ -18,6 +18,8 @@
 // compared.
 
 const INTERVAL_MS = 1500;
+/** Soon enough to be asked with the probe, whose interval is the same. */
+const TOGETHER_MS = 100;
 const MAX_BLIND_MS = 5000;
 const NO_REPLICATION_ID = /^0+$/;
 
@@ -71,9 +73,14 @@ export class RedisIdentity {
     this.#identify('subscriber');
   }
 
+  /** When it asks next; on the live clock. */
+  get dueMs() {
+    return this.commands.isWritable ? this.askedMs + INTERVAL_MS : Number.POSITIVE_INFINITY;
+  }
+
   /** @param {number} nowMs on the live clock */
   tick(nowMs) {
-    if (nowMs - this.askedMs >= INTERVAL_MS && !this.isAsking && this.commands.isWritable)
+    if (nowMs >= this.dueMs - TOGETHER_MS && !this.isAsking && this.commands.isWritable)
       this.#ask(nowMs);
   }
 

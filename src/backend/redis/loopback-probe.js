@@ -58,6 +58,12 @@ export class LoopbackProbe {
     this.token = 0;
   }
 
+  /** When the probe under way is lost, or the next one leaves; on the live clock. */
+  get dueMs() {
+    const ms = this.token === 0 ? PROBE_INTERVAL_MS : PROBE_TIMEOUT_MS;
+    return this.isRunning ? this.sentMs + ms : Number.POSITIVE_INFINITY;
+  }
+
   /** @param {number} nowMs on the live clock */
   tick(nowMs) {
     if (!this.isRunning) return;

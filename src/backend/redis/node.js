@@ -244,11 +244,13 @@ export class RedisNode {
     return commands.isReady && subscriptions.isLive && this.isProven && identity.isPrimary;
   }
 
-  /** @param {number} nowMs on the live clock */
+  /** @param {number} nowMs on the live clock @returns {number} when something is due next */
   tick(nowMs) {
-    this.publisher.unanswered.expireLate(nowMs);
+    const { unanswered } = this.publisher;
+    unanswered.expireLate(nowMs);
     this.probe.tick(nowMs);
     this.identity.tick(nowMs);
+    return unanswered.isWaiting ? nowMs : Math.min(this.probe.dueMs, this.identity.dueMs);
   }
 
   close() {

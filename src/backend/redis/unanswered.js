@@ -31,6 +31,11 @@ export class UnansweredMessages {
     this.onSilent = onSilent;
   }
 
+  /** As of the last `expireLate`. */
+  get isWaiting() {
+    return this.batches.length > 0;
+  }
+
   /** @param {number} bytes of one more message */
   isFullFor(bytes) {
     return this.messages >= MAX_MESSAGES || this.bytes + bytes > MAX_BYTES_TO_REDIS;
@@ -58,6 +63,7 @@ export class UnansweredMessages {
 
   /** @param {Written[]} messages of a tick, about to be written @returns {WrittenBatch} */
   write(messages) {
+    this.#forgetAnswered();
     const batch = new WrittenBatch(messages, this.clock.nowMs);
     this.batches.push(batch);
     return batch;
@@ -70,10 +76,15 @@ export class UnansweredMessages {
     if (batch.isTimed()) this.onPublishLag?.(performance.now() - batch.writtenAt);
   }
 
+  #forgetAnswered() {
+    const { batches } = this;
+    while (batches.length > 0 && batches[0].unanswered === 0) batches.shift();
+  }
+
   /** @param {number} nowMs on the live clock */
   expireLate(nowMs) {
     const { batches, timeoutMs } = this;
-    while (batches.length > 0 && batches[0].unanswered === 0) batches.shift();
+    this.#forgetAnswered();
     if (batches.length === 0 || nowMs - batches[0].writtenMs < timeoutMs) return;
     if (nowMs - Math.max(this.#answeredMs, batches[0].writtenMs) >= timeoutMs) {
       // Messages under way are rejected with the connection.
