@@ -31,6 +31,7 @@ export function substituteFor(owner, url) {
   if (url.endsWith('/src/doctor/doctor.js'))
     return {
       glance: () => '',
+      endedNote: () => '',
       runDoctor: async () => 0,
       DOCTOR_USAGE: '',
       examineServer: async () => [],
