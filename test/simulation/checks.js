@@ -53,6 +53,11 @@ export const CHECKS = Object.freeze({
       ? ''
       : `${who} knows of ${known} in ${room}, and not of ${users}`;
   },
+  /** The connection of a plain client ended with this code. */
+  closed(stage, { who, code }) {
+    const { code: was } = stage.client(who);
+    return was === code ? '' : `${who} was closed with ${was}, not with ${code}`;
+  },
   /** No plain client's connection ended with this code. */
   notClosed(stage, { code }) {
     const { length } = stage.others.filter((client) => client.code === code);
