@@ -169,6 +169,7 @@ export const IMPORTS = Object.freeze({
     may: [
       'config/',
       'protocol/app-names.js',
+      'protocol/audiences.js',
       'protocol/codes.js',
       'protocol/decode.js',
       'protocol/json-scan.js',
@@ -195,6 +196,7 @@ export const IMPORTS = Object.freeze({
       'observability/counters.js',
       'observability/rare-log.js',
       'outgoing/',
+      'protocol/audiences.js',
       'protocol/decode.js',
       'protocol/refusal.js',
       'protocol/url-parts.js',
@@ -235,7 +237,7 @@ export const IMPORTS = Object.freeze({
   },
   // The folder's own files are the contracts, and small parts that both backends use.
   backend: {
-    may: ['config/', 'protocol/position.js'],
+    may: ['config/', 'protocol/audiences.js', 'protocol/position.js', 'protocol/publication.js'],
     packages: [],
     node: 'any',
   },

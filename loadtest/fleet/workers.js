@@ -139,6 +139,7 @@ class SimulatedWorker {
       isFlushing: () => false,
       isMarking: () => false,
       write() {},
+      pass() {},
       resynced() {},
       resync() {},
     });

@@ -5,8 +5,16 @@
 
 import { isRoomPattern } from '../config/room-patterns.js';
 import { isOfApp, namesOf } from '../protocol/app-names.js';
+import { MAX_HELD } from '../protocol/audiences.js';
 import { isPayload, MAX_INFO_BYTES } from '../protocol/decode.js';
-import { ALL_ROOMS, MAX_PATTERNS, readRights } from './rights.js';
+import {
+  ALL_ROOMS,
+  HOLDS_NONE,
+  MAX_PATTERNS,
+  ROOM_RIGHTS,
+  readHeldAudiences,
+  readRights,
+} from './rights.js';
 import { compact, sourcesOf } from './strict-json.js';
 import { claimFault, TokenError } from './token-error.js';
 import { readTimes } from './token-times.js';
@@ -31,8 +39,10 @@ export class Identity {
    * @param {boolean} parts.mayBroadcast `broadcast`
    * @param {readonly string[]} parts.autojoin rooms to join on connect, which it may
    * @param {Buffer|null} parts.info JSON that presence shows
+   * @param {import('./rights.js').HeldAudiences} [parts.audiences]
    */
-  constructor({ user, tokenId, issuedAtMs, expiresAtMs, rights, mayBroadcast, autojoin, info }) {
+  constructor(parts) {
+    const { user, tokenId, issuedAtMs, expiresAtMs, rights, mayBroadcast, autojoin, info } = parts;
     this.user = user;
     this.tokenId = tokenId;
     this.issuedAtMs = issuedAtMs;
@@ -41,6 +51,14 @@ export class Identity {
     this.mayBroadcast = mayBroadcast;
     this.autojoin = autojoin;
     this.info = info;
+    this.audiences = parts.audiences ?? HOLDS_NONE;
+  }
+
+  /** The same user with more audiences. @param {readonly string[]} names */
+  withAudiences(names) {
+    if (names.length === 0) return this;
+    const copy = Object.create(Object.getPrototypeOf(this));
+    return Object.assign(copy, this, { audiences: this.audiences.plus(names) });
   }
 
   /** Null: its rooms and users are native. @returns {App|null} */
@@ -148,7 +166,7 @@ export function readIdentity(claims, nowS, settings, apps = null, source = null)
   if (rights === null)
     throw claimFault(
       'rooms',
-      `it is not an object with lists of up to ${MAX_PATTERNS} room patterns: join, publish, presence, history`,
+      `it is not an object with lists of up to ${MAX_PATTERNS} room patterns: ${ROOM_RIGHTS.join(', ')}`,
     );
   const parts = {
     user,
@@ -159,6 +177,7 @@ export function readIdentity(claims, nowS, settings, apps = null, source = null)
     mayBroadcast: readBroadcast(claims, app),
     autojoin: readAutojoin(claims),
     info: readJson('info', claims.info, undefined, source),
+    audiences: readAudiences(claims),
   };
   return app === null ? new Identity(parts) : new AppIdentity(parts, app);
 }
@@ -184,6 +203,19 @@ function digitsOf(sub, source) {
   const text = source === null ? String(sub) : String(sourcesOf(source).get('sub'));
   if (!/^-?\d{1,30}$/.test(text)) throw claimFault('sub', 'as a number it has to be an integer');
   return text;
+}
+
+/**
+ * @param {Record<string, unknown>} claims whose `rooms` has been read
+ * @returns {import('./rights.js').HeldAudiences}
+ */
+export function readAudiences({ audiences, rooms }) {
+  const held = readHeldAudiences(audiences, rooms);
+  if (held !== null) return held;
+  throw claimFault(
+    'audiences',
+    `it, or one in rooms, is not a list of up to ${MAX_HELD} names of 1 to 64 characters`,
+  );
 }
 
 /** @param {Record<string, unknown>} claims @returns {string|null} */

@@ -1,11 +1,13 @@
 // rights.js: the rights of a token in rooms, as patterns of room names.
 //
 //   "rooms": { "join": ["chat.*"], "publish": ["chat.42"], "presence": [], "history": ["chat.*"] }
+//   "audiences": ["staff"], "rooms": { "doc.*": { "audiences": ["reviewers"] } }
 //
 // A list that is absent permits nothing. The patterns are those of FANFARE_HISTORY. Users with the
 // same rights share one copy: each would take 1.4 kB, half as much as a connection.
 
 import { fits, isRoomPattern } from '../config/room-patterns.js';
+import { audiencesOf, isHeldList, NO_AUDIENCES } from '../protocol/audiences.js';
 
 /** Patterns in one list. A longer list makes the token invalid. */
 export const MAX_PATTERNS = 100;
@@ -13,8 +15,16 @@ export const MAX_PATTERNS = 100;
 /** Different claims that are remembered. One more, and all of them are forgotten. */
 const MAX_REMEMBERED = 1000;
 
-/** @typedef {'join'|'publish'|'presence'|'history'} RoomRight */
-export const ROOM_RIGHTS = /** @type {const} */ (['join', 'publish', 'presence', 'history']);
+/** @import { Audiences } from '../protocol/audiences.js' */
+
+/** `audience`: to publish for an audience. @typedef {'join'|'publish'|'presence'|'history'|'audience'} RoomRight */
+export const ROOM_RIGHTS = /** @type {const} */ ([
+  'join',
+  'publish',
+  'presence',
+  'history',
+  'audience',
+]);
 
 export class RoomList {
   /** Names without a star. @type {Set<string>} */
@@ -48,9 +58,40 @@ export class Rights {
     this.publish = new RoomList(rooms.publish);
     this.presence = new RoomList(rooms.presence);
     this.history = new RoomList(rooms.history);
+    this.audience = new RoomList(rooms.audience);
     Object.freeze(this);
   }
 }
+
+/** The audiences that a token names: in all rooms, and in those of patterns. Frozen and shared. */
+export class HeldAudiences {
+  /**
+   * @param {Audiences} everywhere
+   * @param {readonly {rooms: RoomList, audiences: Audiences}[]} byPattern
+   */
+  constructor(everywhere, byPattern) {
+    this.everywhere = everywhere;
+    this.byPattern = byPattern;
+    Object.freeze(this);
+  }
+
+  /** @param {string} room @returns {Audiences} */
+  in(room) {
+    const { everywhere, byPattern } = this;
+    if (byPattern.length === 0) return everywhere;
+    return byPattern.reduce(
+      (all, { rooms, audiences }) => (rooms.has(room) ? all.with(audiences) : all),
+      everywhere,
+    );
+  }
+
+  /** @param {readonly string[]} names which onConnect adds, in all rooms */
+  plus(names) {
+    return new HeldAudiences(this.everywhere.with(audiencesOf(names)), this.byPattern);
+  }
+}
+
+export const HOLDS_NONE = new HeldAudiences(NO_AUDIENCES, []);
 
 /** The rights of a user whom a hook has named. */
 export const ALL_ROOMS = new Rights({
@@ -58,6 +99,7 @@ export const ALL_ROOMS = new Rights({
   publish: ['*'],
   presence: ['*'],
   history: ['*'],
+  audience: [],
 });
 
 /** Rights by the claim as JSON. @type {Map<string, Rights>} */
@@ -70,7 +112,7 @@ export function readRights(rooms = {}) {
   const known = remembered.get(text);
   if (known !== undefined) return known;
   /** @type {Record<RoomRight, readonly string[]>} */
-  const lists = { join: [], publish: [], presence: [], history: [] };
+  const lists = { join: [], publish: [], presence: [], history: [], audience: [] };
   for (const right of ROOM_RIGHTS) {
     const list = /** @type {Record<string, unknown>} */ (rooms)[right];
     if (list === undefined) continue;
@@ -82,4 +124,32 @@ export function readRights(rooms = {}) {
   if (remembered.size >= MAX_REMEMBERED) remembered.clear();
   remembered.set(text, rights);
   return rights;
+}
+
+/** Held audiences by the claims as JSON. @type {Map<string, HeldAudiences>} */
+const held = new Map();
+
+/**
+ * @param {unknown} list the claim `audiences`
+ * @param {unknown} rooms the claim `rooms`: its objects name audiences, by pattern
+ * @returns {HeldAudiences|null} null: one of them has another shape
+ */
+export function readHeldAudiences(list = [], rooms = {}) {
+  const patterns = Object.entries(/** @type {object} */ (rooms)).filter(
+    ([, value]) => value !== null && typeof value === 'object' && !Array.isArray(value),
+  );
+  if (!isHeldList(list) || patterns.length > MAX_PATTERNS) return null;
+  if (list.length === 0 && patterns.length === 0) return HOLDS_NONE;
+  const text = JSON.stringify([list, patterns]);
+  const known = held.get(text);
+  if (known !== undefined) return known;
+  const byPattern = [];
+  for (const [pattern, { audiences: names = [] }] of patterns) {
+    if (!isRoomPattern(pattern) || !isHeldList(names)) return null;
+    byPattern.push({ rooms: new RoomList([pattern]), audiences: audiencesOf(names) });
+  }
+  const audiences = new HeldAudiences(audiencesOf(list), byPattern);
+  if (held.size >= MAX_REMEMBERED) held.clear();
+  held.set(text, audiences);
+  return audiences;
 }

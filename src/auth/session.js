@@ -1,6 +1,7 @@
 // session.js: the user and the rights of an authenticated connection. Clients of an app use bare
 // names: `validRoomOf` turns them into rooms of the app. All other methods take rooms.
 
+import { NO_AUDIENCES } from '../protocol/audiences.js';
 import { isRoom } from '../protocol/decode.js';
 import { asciiJson } from './claims.js';
 
@@ -97,6 +98,16 @@ export class Session {
     return this.identity.rights.history.has(room);
   }
 
+  /** May it publish for an audience? @param {string} room */
+  mayNameAudience(room) {
+    return this.identity.rights.audience.has(room);
+  }
+
+  /** The audiences that its token names for a room. @param {string} room */
+  audiencesIn(room) {
+    return this.identity.audiences.in(room);
+  }
+
   get mayBroadcast() {
     return this.identity.mayBroadcast;
   }
@@ -144,6 +155,17 @@ export class AppSession extends Session {
   /** @override @param {string} room */
   mayReadHistory(room) {
     return this.#has('history', room);
+  }
+
+  /** @override @param {string} room */
+  mayNameAudience(room) {
+    return this.#has('audience', room);
+  }
+
+  /** @override @param {string} room */
+  audiencesIn(room) {
+    const name = this.identity.nameOf(room);
+    return name === null ? NO_AUDIENCES : this.identity.audiences.in(name);
   }
 
   /** @param {import('./rights.js').RoomRight} right @param {string} room */

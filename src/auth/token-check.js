@@ -75,12 +75,19 @@ function describeToken({ name, app, tokenId, issuedAtMs, expiresAtMs, endS }, no
  */
 function notesOn({ channel }, token) {
   if (channel !== undefined) return [`  channel "${asciiJson(channel)}"`];
-  const { rooms = {} } = JSON.parse(Buffer.from(token.split('.')[1], 'base64url').toString());
+  const { rooms = {}, audiences = [] } = JSON.parse(
+    Buffer.from(token.split('.')[1], 'base64url').toString(),
+  );
   const given = ROOM_RIGHTS.filter((right) => rooms[right]?.length > 0);
   const shown = given.map((right) => `${right} ${rooms[right].map(asciiJson).join(', ')}`);
-  const unknown = Object.keys(rooms).filter((name) => !ROOM_RIGHTS.some((one) => one === name));
+  const others = Object.keys(rooms).filter((name) => !ROOM_RIGHTS.some((one) => one === name));
+  const patterns = others.filter((name) => rooms[name]?.audiences !== undefined);
+  const unknown = others.filter((name) => !patterns.includes(name));
+  const held = patterns.map((name) => `${rooms[name].audiences.join(', ')} in ${asciiJson(name)}`);
+  if (audiences.length > 0) held.unshift(`${audiences.join(', ')} in all rooms`);
   return [
     `  rooms: ${shown.join('; ') || 'none'}`,
+    ...(held.length > 0 ? [`  audiences: ${held.join('; ')}`] : []),
     ...unknown.map(
       (name) => `  rooms.${asciiJson(name)} is no right: there are ${ROOM_RIGHTS.join(', ')}`,
     ),

@@ -5,7 +5,7 @@ import { SignJWT } from 'jose';
 import { readCommandLine } from '../config/command-line.js';
 import { EXIT } from '../config/exit-codes.js';
 import { isUser } from './claims.js';
-import { readRights } from './rights.js';
+import { readHeldAudiences, readRights } from './rights.js';
 import { checkToken } from './token-check.js';
 
 export const TOKEN_USAGE = `fanfare token: print a token for development, signed with JWT_SECRET
@@ -16,6 +16,8 @@ export const TOKEN_USAGE = `fanfare token: print a token for development, signed
   --presence PATTERNS rooms whose presence it may read
   --history PATTERNS  rooms whose history it may read
   --rooms PATTERNS    all four
+  --audience PATTERNS rooms in which it may publish for an audience
+  --audiences NAMES   audiences of the user: staff,moderators; * for all of them
   --broadcast         it may broadcast to every connection
   --autojoin ROOMS    rooms to join on connect
   --info JSON         what presence shows of the user
@@ -34,6 +36,8 @@ const OPTIONS = /** @type {const} */ ({
   publish: { type: 'string' },
   presence: { type: 'string' },
   history: { type: 'string' },
+  audience: { type: 'string' },
+  audiences: { type: 'string' },
   rooms: { type: 'string' },
   broadcast: { type: 'boolean' },
   autojoin: { type: 'string' },
@@ -102,7 +106,7 @@ function parse(args) {
 }
 
 /** @param {ReturnType<typeof parse>['values']} values @returns {Record<string, unknown>|string} or a fault */
-function claimsOf({ rooms, broadcast, autojoin, info, app, ...lists }) {
+function claimsOf({ rooms, broadcast, autojoin, info, app, audience, audiences, ...lists }) {
   /** @type {Record<string, unknown>} */
   const claims = {};
   /** @type {Record<string, string[]>} */
@@ -111,9 +115,12 @@ function claimsOf({ rooms, broadcast, autojoin, info, app, ...lists }) {
     const list = lists[right] ?? rooms;
     if (list !== undefined) rights[right] = split(list);
   }
+  if (audience !== undefined) rights.audience = split(audience);
   if (readRights(rights) === null) return 'a room pattern is not valid, as chat.* is';
   if (Object.keys(rights).length > 0) claims.rooms = rights;
   if (broadcast && app !== undefined) return '--broadcast reaches all apps: not with --app';
+  if (audiences !== undefined) claims.audiences = split(audiences);
+  if (readHeldAudiences(claims.audiences) === null) return '--audiences is up to 16 names';
   if (broadcast) claims.broadcast = true;
   if (app !== undefined) claims.app = app;
   if (autojoin !== undefined) claims.autojoin = split(autojoin);

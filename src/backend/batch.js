@@ -7,8 +7,9 @@
 //                 publication. Rooms with history begin with one; offsets after it are consecutive
 //   version       u32: both top bits, and a version from 2 to 65535. All that follows has that version
 //
-// A message without a version item has version 1, the only one so far. A reader stops at a version
-// that it does not know. docs/architecture/versions.md has the rules for a new version.
+// A message without a version item has version 1. In version 2, publications may have an audience:
+// a version item stands before each of them, so that readers of version 1 stop there. A reader stops
+// at a version that it does not know. docs/architecture/versions.md has the rules for a new version.
 //
 // redis/lua/batch.lua writes the same framing. Other programs may publish on the channels in Redis,
 // so a BatchReader never throws and never reads past the end.
@@ -20,12 +21,15 @@ import {
   readEpoch,
   readOffset,
 } from '../protocol/position.js';
+import { isRestricted } from '../protocol/publication.js';
 
 export const HEAD_BYTES = 4;
 const REFERENCE = 0x80000000;
 const POSITION = 0x40000000;
 const VERSION = 0xc0000000;
 const MAX_VERSION = 0xffff;
+/** The version of messages with an audience. */
+const RESTRICTED_VERSION = VERSION + 2;
 export const POSITION_ITEM_BYTES = HEAD_BYTES + POSITION_BYTES;
 /** The longest id; a UUID has 36 bytes. */
 const MAX_ID_BYTES = 64;
@@ -34,6 +38,20 @@ const MAX_ID_BYTES = 64;
 export function writePublication(buffer, at, publication) {
   buffer.writeUInt32BE(publication.length, at);
   return at + HEAD_BYTES + publication.copy(buffer, at + HEAD_BYTES);
+}
+
+/** Bytes of `writeVersioned`. @param {Buffer} publication */
+export function versionedBytes(publication) {
+  return (isRestricted(publication) ? 2 * HEAD_BYTES : HEAD_BYTES) + publication.length;
+}
+
+/**
+ * Writes a publication for readers that may have another version.
+ * @param {Buffer} buffer @param {number} at @param {Buffer} publication @returns its end
+ */
+export function writeVersioned(buffer, at, publication) {
+  const start = isRestricted(publication) ? buffer.writeUInt32BE(RESTRICTED_VERSION, at) : at;
+  return writePublication(buffer, start, publication);
 }
 
 /** @param {Buffer} buffer @param {number} at @returns {number} the end of the item */
@@ -54,11 +72,16 @@ export function countPublications(buffer, at, end) {
   return next === end ? count : 0;
 }
 
-/** @param {string} id @returns {Buffer} a message with one reference */
-export function encodeReference(id) {
-  const message = Buffer.allocUnsafe(HEAD_BYTES + id.length);
-  message.writeUInt32BE(REFERENCE + id.length, 0);
-  message.write(id, HEAD_BYTES, 'latin1');
+/**
+ * @param {string} id @param {Buffer} [publication] stored under it
+ * @returns {Buffer} a message with one reference
+ */
+export function encodeReference(id, publication) {
+  const at = publication !== undefined && isRestricted(publication) ? HEAD_BYTES : 0;
+  const message = Buffer.allocUnsafe(at + HEAD_BYTES + id.length);
+  if (at > 0) message.writeUInt32BE(RESTRICTED_VERSION, 0);
+  message.writeUInt32BE(REFERENCE + id.length, at);
+  message.write(id, at + HEAD_BYTES, 'latin1');
   return message;
 }
 
@@ -93,6 +116,10 @@ export class BatchReader {
         if (end > length) return this.#fail();
         this.publication = message.subarray(start, end);
         return this.#advance(end);
+      }
+      if (head === RESTRICTED_VERSION) {
+        this.at = start;
+        continue;
       }
       if (head > VERSION && head <= VERSION + MAX_VERSION) {
         this.unknownVersion = head - VERSION;

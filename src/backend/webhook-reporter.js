@@ -11,6 +11,7 @@
 // A store knows rooms and users by tags: a room's name, or `u:` and the user as JSON, which is not
 // a valid name for a room.
 
+import { audienceMember } from '../protocol/audiences.js';
 import { DelayedUnsubscribe } from './delayed-unsubscribe.js';
 import { FOLLOWED, isUserOfApp } from './occupancy.js';
 
@@ -130,15 +131,16 @@ export class WebhookReporter {
    * @param {string} message.payload JSON
    * @param {number|undefined} message.offset undefined: the room has no history
    * @param {string} [message.key] of a room with state, escaped as in JSON
+   * @param {string} [message.audience] of readAudience; '': everybody
    * @param {string} [message.idempotencyKey] of the publish, which may be a repeated one
    */
-  publish(room, { sender, payload, offset, key, idempotencyKey }) {
+  publish(room, { sender, payload, offset, key, audience = '', idempotencyKey }) {
     const head = `"room":"${room}","from":"${sender}"`;
     const name = key === undefined ? '' : `,"key":"${key}"`;
     const place = offset === undefined ? name : `,"offset":${offset}${name}`;
     const bytes = Buffer.byteLength(payload);
     const what = bytes > MAX_PAYLOAD_BYTES ? `"bytes":${bytes}` : `"payload":${payload}`;
-    const fields = `${head}${place},${what}`;
+    const fields = `${head}${place}${audienceMember(audience)},${what}`;
     const isNumbered = offset !== undefined;
     const type = 'message.published';
     this.store.publish(room, { type, mark: '', fields, idempotencyKey, isNumbered });

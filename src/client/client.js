@@ -11,6 +11,8 @@
  * @property {string} [key] in a room with state: the key to set; the payload `null` removes it
  * @property {Partial<Position>} [expect] the server accepts the message only if the room is at this
  *   position; `{offset: 0}`: only if it is the first one. Otherwise it answers CONFLICT
+ * @property {readonly string[]} [audience] 1 to 4 names: only users who hold one of them get the
+ *   message. The token needs the right `rooms.audience`
  * @property {string} [idempotencyKey] the server accepts one message with this key
  *   while it remembers the key
  */

@@ -236,7 +236,8 @@ export class Membership {
     else if (type === 'degraded') {
       if (!message.degraded) this._users._refresh();
     } else if (this._state) this.#follow(message);
-    else if (type === 'message' || type === 'resync') {
+    // `position`: the message there is for others.
+    else if (type === 'message' || type === 'resync' || type === 'position') {
       if (type === 'resync' || epoch !== this.#newest.epoch || offset > this.#newest.offset)
         this.#newest = message;
       for (const handle of this.#handles) handle._receive(message);

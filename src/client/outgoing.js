@@ -58,6 +58,9 @@ export class OutgoingMessages {
         room,
         message: /** @type {any} */ (globalThis).FANFARE_BRIEF ? 'no payload' : NO_PAYLOAD,
       });
+    // A missing value must not make a message public.
+    if ('audience' in options && !options.audience?.length)
+      throw new FanfareError('INVALID_MESSAGE_FORMAT', { room, message: 'no audience' });
     if (this.#pending.size >= this.#maxPending) throw new FanfareError('QUEUE_FULL', { room });
     if (state === 'closed' || !(mayWait || state === 'connected'))
       throw this.#client._offline(room);

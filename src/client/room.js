@@ -79,6 +79,8 @@ import { Presence } from './presence.js';
  * @typedef {object} HistoryPage
  * @property {RoomMessage<Payload>[]} messages oldest first
  * @property {boolean} more are there older messages? With `sinceTime`: newer ones?
+ * @property {Position} [next] if you may see none of the messages of a page, and there are more:
+ *   where the next page ends, as `before`
  * @property {string} [epoch] of the room; absent without history. If `before` has another epoch,
  *   its messages are gone
  * @property {number} [offset] of the room's newest message
@@ -263,7 +265,7 @@ export class Room extends Emitter {
     return true;
   }
 
-  /** @param {Wire} push a message, or `resync` where messages are missing */
+  /** @param {Wire} push a message, `position`, or `resync` where messages are missing */
   _receive(push) {
     // Until the join is answered, messages are for other handles.
     if (!this.#isJoined) return;
@@ -324,7 +326,7 @@ export class Room extends Emitter {
     if (this.#hasLeft) return;
     const { epoch, offset } = meta;
     if (epoch) this.#processed = { epoch, offset };
-    this.emit('message', payload, /** @type {Meta} */ (meta));
+    if (type === 'message') this.emit('message', payload, /** @type {Meta} */ (meta));
   }
 }
 

@@ -4,6 +4,7 @@
 // must not let clients in. `null` is a fault, too, because a failed look-up often returns it.
 
 import { isUser } from '../auth/claims.js';
+import { isHeldList, MAX_HELD, readAudience } from '../protocol/audiences.js';
 import { isPayload, MAX_INFO_BYTES, MAX_PAYLOAD_DEPTH } from '../protocol/decode.js';
 
 const MAX_DENY_LENGTH = 200;
@@ -17,6 +18,9 @@ const MAX_DENY_LENGTH = 200;
  * @property {Buffer|null} info JSON
  * @property {unknown} data
  * @property {Buffer|null} payload JSON: the changed payload of onPublish, or the result of onRpc
+ * @property {string} audience of readAudience: the changed one of onPublish; '': the message keeps its
+ *   own
+ * @property {readonly string[]} audiences which onConnect or onJoin gives the user
  */
 
 /** Why a call failed, if it is known. */
@@ -44,14 +48,16 @@ export const ALLOWED = Object.freeze({
   info: null,
   data: undefined,
   payload: null,
+  audience: '',
+  audiences: Object.freeze([]),
 });
 const DENIED = Object.freeze({ ...ALLOWED, deny: '' });
 
 /** Fields of an object that allows the request. @type {Record<HookName, readonly string[]>} */
 const FIELDS = {
-  onConnect: ['user', 'info', 'data'],
-  onJoin: [],
-  onPublish: ['payload'],
+  onConnect: ['user', 'info', 'data', 'audiences'],
+  onJoin: ['audiences'],
+  onPublish: ['payload', 'audience'],
   onRpc: ['data'],
   onSend: [],
   onDisconnect: [],
@@ -76,6 +82,7 @@ export function readAnswer(hook, answer, maxPayloadBytes) {
       `${hook} returned an object ${unknown === undefined ? 'without a field' : `with the field ${unknown}`}`,
     );
   if (hook === 'onConnect') return readWelcome(fields);
+  if (hook === 'onJoin') return { ...ALLOWED, audiences: readHeld(hook, fields.audiences) };
   if (hook === 'onRpc') return readResult(fields, maxPayloadBytes);
   return readChanged(fields, maxPayloadBytes);
 }
@@ -89,25 +96,39 @@ function readText(hook, text) {
 }
 
 /** @param {Record<string, unknown>} fields @returns {Answer} */
-function readWelcome({ user, info, data }) {
+function readWelcome({ user, info, data, audiences: given }) {
+  const audiences = readHeld('onConnect', given);
   if (user !== undefined && !isUser(user))
     throw new AnswerError('onConnect returned a user that is not a name of 1 to 128 characters');
-  if (info === undefined) return { ...ALLOWED, user: user ?? null, data };
+  if (info === undefined) return { ...ALLOWED, user: user ?? null, data, audiences };
   if (user === undefined) throw new AnswerError('onConnect returned info without a user');
   const json = encodeAnswer('info', info);
   if (json.length > MAX_INFO_BYTES)
     throw new AnswerError(`onConnect returned info of more than ${MAX_INFO_BYTES} bytes`);
-  return { ...ALLOWED, user, info: json, data };
+  return { ...ALLOWED, user, info: json, data, audiences };
+}
+
+/** @param {HookName} hook @param {unknown} audiences @returns {readonly string[]} */
+function readHeld(hook, audiences = []) {
+  if (isHeldList(audiences)) return audiences;
+  throw new AnswerError(
+    `${hook} returned audiences that are not a list of up to ${MAX_HELD} names`,
+  );
 }
 
 /** @param {Record<string, unknown>} fields @param {number} maxPayloadBytes */
 function readChanged(fields, maxPayloadBytes) {
+  const isNamed = Object.hasOwn(fields, 'audience');
+  const audience = isNamed ? readAudience(fields.audience) : '';
+  if (audience === undefined)
+    throw new AnswerError('onPublish returned an audience that is not a list of 1 to 4 names');
+  if (isNamed && !Object.hasOwn(fields, 'payload')) return { ...ALLOWED, audience };
   const payload = encodeAnswer('payload', fields.payload);
   if (payload.length > maxPayloadBytes)
     throw new AnswerError(`onPublish returned a payload of ${payload.length} bytes`, true);
   if (!isPayload(payload))
     throw new AnswerError(`onPublish returned a payload of over ${MAX_PAYLOAD_DEPTH} levels`);
-  return { ...ALLOWED, payload };
+  return { ...ALLOWED, payload, audience };
 }
 
 /** @param {Record<string, unknown>} fields @param {number} maxPayloadBytes */

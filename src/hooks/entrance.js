@@ -140,11 +140,12 @@ export class HookEntrance {
     const refused = this.#refusalOf(credentials, verdict);
     if (refused !== null) return refused;
     const { answer } = verdict;
-    const { user, info } = answer;
+    const { user, info, audiences } = answer;
     visitor.welcome(answer);
     if (user !== null) this.#handshakes.delete(visitor);
-    if (user === null || credentials.identity !== null) return this.#admitted(visitor, credentials);
-    const named = Identity.named(user, info);
+    if (user === null || credentials.identity !== null)
+      return this.#admitted(visitor, holding(credentials, audiences));
+    const named = Identity.named(user, info).withAudiences(audiences);
     if (this.userPlaces.isOff)
       return this.#admitted(visitor, { identity: named, lease: null, refusal: null });
     return this.#place(visitor, named);
@@ -155,14 +156,13 @@ export class HookEntrance {
    * @param {Credentials} credentials @param {Verdict} verdict
    * @returns {Credentials|null} null: not refused
    */
-  #refusalOf({ identity, lease }, { refusal: refused, answer: { user, info } }) {
+  #refusalOf({ identity, lease }, { refusal: refused, answer: { user, info, audiences } }) {
     const isOther = identity !== null && user !== null && (user !== identity.user || info !== null);
-    if (refused === null && !isOther) return null;
+    const isNobody = audiences.length > 0 && user === null && !identity?.user;
+    if (refused === null && !isOther && !isNobody) return null;
     lease?.release();
-    return refusedBy(
-      refused ??
-        this.hooks.reject('onConnect', 'onConnect returned a user for a connection with a token'),
-    );
+    const fault = isOther ? 'a user for a connection with a token' : 'audiences without a user';
+    return refusedBy(refused ?? this.hooks.reject('onConnect', `onConnect returned ${fault}`));
   }
 
   /** Calls onConnect for a later token. @type {import('../auth/authentication.js').Confirm} */
@@ -179,7 +179,7 @@ export class HookEntrance {
     if (this.sessions.isRevoked(/** @type {Identity} */ (credentials.identity))) return credentials;
     this.#handshakes.delete(visitor);
     visitor.welcome(verdict.answer);
-    return credentials;
+    return holding(credentials, verdict.answer.audiences);
   }
 
   /** Takes a place of the user. @param {Visitor} visitor @param {Identity} identity */
@@ -216,7 +216,11 @@ export class HookEntrance {
   askJoins(connection, credentials, rooms) {
     this.#openConnection(connection, credentials);
     return Promise.all(
-      rooms.map(async (room) => (await this.callFor('onJoin', connection, [room])).refusal),
+      rooms.map(async (room) => {
+        const { refusal: refused, answer } = await this.callFor('onJoin', connection, [room]);
+        connection.giveAudiences(room, answer.audiences);
+        return refused;
+      }),
     );
   }
 
@@ -227,10 +231,10 @@ export class HookEntrance {
 
   /**
    * @param {'onJoin'|'onPublish'|'onRpc'|'onSend'} hook @param {Connection} connection
-   * @param {readonly unknown[]} args @param {string} [key] of the message, in a room with state
+   * @param {readonly unknown[]} args @param {import('../operations/hook-gate.js').About} [about]
    */
-  callFor(hook, connection, args, key) {
-    return this.hooks.call(hook, [this.#visitors.get(connection), ...args], key);
+  callFor(hook, connection, args, about) {
+    return this.hooks.call(hook, [this.#visitors.get(connection), ...args], about);
   }
 
   /**
@@ -305,6 +309,13 @@ function requestOf({ headers, url, address, transport, data }, token, user) {
 
 /** @type {Credentials} */
 const NOBODY = Object.freeze({ identity: null, lease: null, refusal: null });
+
+/** @param {Credentials} credentials @param {readonly string[]} audiences which the user holds, too */
+function holding(credentials, audiences) {
+  const { identity } = credentials;
+  if (identity === null || audiences.length === 0) return credentials;
+  return { ...credentials, identity: identity.withAudiences(audiences) };
+}
 
 /** @param {Refusal} refused @returns {Credentials} */
 function refusedBy(refused) {

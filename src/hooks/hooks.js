@@ -17,6 +17,7 @@ const MAX_WAITING = 10_000;
 const MAX_WAITING_DISCONNECTS = 100_000;
 
 /** @typedef {import('../observability/counters.js').HookName} HookName */
+/** @import { About } from '../operations/hook-gate.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { HookFailure } from '../observability/counters.js' */
 /** @import { Answer } from './answer.js' */
@@ -38,11 +39,11 @@ class Call {
 
   /**
    * @param {HookName} hook @param {readonly unknown[]} args
-   * @param {number} deadlineMs by performance.now() @param {string} [key] of the message
+   * @param {number} deadlineMs by performance.now() @param {About} [about] the message
    */
-  constructor(hook, args, deadlineMs, key) {
+  constructor(hook, args, deadlineMs, about) {
     this.hook = hook;
-    this.key = key;
+    this.about = about;
     this.args = args;
     this.deadlineMs = deadlineMs;
     this.startedMs = 0; // 0 while it waits in line
@@ -77,7 +78,8 @@ const NO_ARGS = Object.freeze([]);
 /** Creates no signal until a hook reads it. @param {Call} call */
 function lazyContext(call) {
   return {
-    key: call.key,
+    key: call.about?.key,
+    audience: call.about?.audience,
     get signal() {
       return call.signal;
     },
@@ -147,13 +149,13 @@ export class Hooks {
 
   /**
    * @param {HookName} hook which exists @param {readonly unknown[]} args without the context
-   * @param {string} [key] of the message, in a room with state
+   * @param {About} [about] the message
    * @returns {Verdict|Promise<Verdict>} a promise if the hook returns one or the call waits in line.
    *   It never rejects
    */
-  call(hook, args, key) {
+  call(hook, args, about) {
     this.counters.calls[hook]++;
-    const call = new Call(hook, args, performance.now() + this.timeoutMs, key);
+    const call = new Call(hook, args, performance.now() + this.timeoutMs, about);
     if (this.#places < this.concurrency && this.#line.size === 0) {
       const verdict = this.#start(call);
       if (verdict !== null) return verdict;

@@ -2,7 +2,7 @@
 //   {"hook":"onJoin","connection":{"id":…,"user":…,"info":…,"data":…,…},"room":"chat.1"}
 //
 // docs/hooks.schema.json describes the questions. Every field is always there, null if there is
-// nothing to say, so that backends need not ask whether it is; only `key` is not.
+// nothing to say, so that backends need not ask whether it is; only `key` and `audience` are not.
 
 import { hash } from 'node:crypto';
 
@@ -35,8 +35,10 @@ export function questionOf(hook, args, headers) {
     else if (name === 'connection') question.connection = connectionOf(value);
     else question[name] = value ?? null;
   }
-  const { key } = args[ARGUMENTS[hook].length];
-  return key === undefined ? question : { ...question, key };
+  const { key, audience } = args[ARGUMENTS[hook].length];
+  if (key !== undefined) question.key = key;
+  if (audience !== undefined) question.audience = audience;
+  return question;
 }
 
 /**

@@ -36,6 +36,7 @@
  * @typedef {object} HookContext
  * @property {AbortSignal} signal aborts when the call times out: pass it to `fetch` and the like
  * @property {string} [key] onPublish in a room with state: the key of the message
+ * @property {readonly string[]} [audience] onPublish: whom the client's message is for; absent: everybody
  */
 
 /** Refuses, with a text for the client (at most 200 characters). @typedef {{deny: string}} Deny */
@@ -47,13 +48,18 @@
  * @property {string} [user] 1 to 128 characters; only for a connection without a verified token
  * @property {unknown} [info] shown in presence: JSON of at most 1 KiB; only with `user`
  * @property {unknown} [data] becomes `connection.data`
+ * @property {string[]} [audiences] that the user holds in addition to those of its token, up to 16
  */
 
-/** Publishes this payload instead. @typedef {{payload: unknown}} Changed */
+/** Gives the user up to 16 audiences in this room. @typedef {{audiences: string[]}} Given */
+/**
+ * Publishes this payload instead, or for this audience of 1 to 4 names.
+ * @typedef {{payload: unknown, audience?: string[]}|{audience: string[]}} Changed
+ */
 /** The result of onRpc: JSON. @typedef {{data: unknown}} Result */
 
 /** @typedef {Plain|Deny|Welcome} ConnectAnswer */
-/** @typedef {Plain|Deny} JoinAnswer */
+/** @typedef {Plain|Deny|Given} JoinAnswer */
 /** @typedef {Plain|Deny|Changed} PublishAnswer */
 /** @typedef {Plain|Deny|Result} RpcAnswer */
 

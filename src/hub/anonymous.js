@@ -24,6 +24,8 @@ export const ANONYMOUS = Object.freeze({
   mayPublish: () => true,
   mayReadPresence: () => true,
   mayReadHistory: () => true,
+  /** Its message would be hidden from moderators. */
+  mayNameAudience: () => false,
   grant() {},
   withdraw() {},
 });

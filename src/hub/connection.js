@@ -5,10 +5,12 @@
 // change fields through methods only.
 
 import { randomBytes } from 'node:crypto';
+import { audiencesOf, NO_AUDIENCES } from '../protocol/audiences.js';
 import { CLOSES } from '../protocol/codes.js';
 import { ANONYMOUS } from './anonymous.js';
 
 /** @import { Session } from '../auth/session.js' */
+/** @import { Audiences } from '../protocol/audiences.js' */
 /** @import { DoorTexts } from '../protocol/door-texts.js' */
 
 /**
@@ -40,10 +42,13 @@ import { ANONYMOUS } from './anonymous.js';
 
 /**
  * A room as its connections know it. The hub finds the room itself by its name.
- * @typedef {{readonly name: string, readonly sync: object|null, readonly users: object|null}}
- *   JoinedRoom `sync` null: the room has no history; `users` null: it has no presence
+ * @typedef {{readonly name: string, readonly sync: object|null, readonly users: object|null,
+ *   review?: (connection: Connection) => void}} JoinedRoom `sync` null: the room has no history;
+ *   `users` null: it has no presence; `review`: the connection holds other audiences there
  */
 
+/** Rooms without a membership for which it keeps what onJoin gave. */
+const MAX_OTHERS = 64;
 const PREFIX = randomBytes(6).toString('base64url');
 let count = 0;
 
@@ -90,6 +95,51 @@ export class Connection {
      * @type {string|Set<string>|null}
      */
     this.freeReads = null;
+    /** What onJoin or the HTTP API gave in addition to the token, by room. @type {Map<string, Audiences>|null} */
+    this.given = null;
+  }
+
+  /** What it holds in a room now. Without a user it holds none. @param {string} room @returns {Audiences} */
+  audiencesIn(room) {
+    const { session, given } = this;
+    if (session.isAnonymous) return NO_AUDIENCES;
+    const own = session.audiencesIn(room);
+    const more = given?.get(room);
+    return more === undefined ? own : own.with(more);
+  }
+
+  /** @param {string} room @param {readonly string[]} names instead of those given before */
+  giveAudiences(room, names) {
+    if (names.length === 0 && !this.given?.has(room)) return;
+    this.#change(() => {
+      this.given ??= new Map();
+      this.given.delete(room);
+      if (names.length > 0) this.given.set(room, audiencesOf(names));
+      if (this.given.size > this.roomCount + MAX_OTHERS) this.#forgetGiven();
+    });
+  }
+
+  /** It leaves the room. @param {string} room */
+  withdrawAudiences(room) {
+    this.given?.delete(room);
+  }
+
+  /** Forgets what it was given in rooms of which it has only read the history. */
+  #forgetGiven() {
+    const names = new Set(this.listRooms().map(({ name }) => name));
+    let rest = MAX_OTHERS / 2;
+    for (const room of this.given?.keys() ?? [])
+      if (!names.has(room) && rest-- > 0) this.given?.delete(room);
+  }
+
+  /** Rooms with state show the connection what it may see now. @param {() => void} act */
+  #change(act) {
+    if (this.roomCount === 0) return act();
+    const rooms = this.listRooms();
+    const before = rooms.map(({ name }) => this.audiencesIn(name));
+    act();
+    for (const [index, room] of rooms.entries())
+      if (this.audiencesIn(room.name) !== before[index]) room.review?.(this);
   }
 
   /**
@@ -187,11 +237,16 @@ export class Connection {
 
   /** @param {Session} session the first, or a renewed one */
   beginSession(session) {
-    this.session = session;
+    this.#change(() => {
+      this.session = session;
+    });
   }
 
   endSession() {
-    this.session = ANONYMOUS;
+    this.#change(() => {
+      this.given = null;
+      this.session = ANONYMOUS;
+    });
   }
 
   hold() {

@@ -2,21 +2,33 @@
 //
 // Usually all members with the same format share one buffer. Exceptions: a resync has a delay for
 // each member; an event stream of several rooms with history has its own ids; a connection excluded
-// from a message gets a copy without it.
+// from a message gets a copy without it. Members from whom the same messages are hidden share frames.
 
 import { deflateFrames } from '../protocol/deflate.js';
-import { encodePublications, encodeWithout, FORMAT, resyncIn } from '../protocol/format.js';
+import { encodePublications, FORMAT, positionIn, resyncIn } from '../protocol/format.js';
 import { publicationFrames } from '../protocol/frame.js';
-import { epochOf, exceptOf, hasExcept, KIND, kindOf, offsetOf } from '../protocol/publication.js';
+import {
+  epochOf,
+  exceptOf,
+  hasExcept,
+  isRestricted,
+  KIND,
+  kindOf,
+  offsetOf,
+} from '../protocol/publication.js';
 import { numberOf } from './connection.js';
 
 /** After a resync one member reloads per this time, within the window for reconnects. */
 const RELOAD_SPACING_MS = 10;
 
+/** @import { Audiences } from '../protocol/audiences.js' */
 /** @import { Position } from '../protocol/position.js' */
 /** @import { Connection, Transport } from './connection.js' */
 
-/** @typedef {{readonly name: string, readonly prefix: Buffer}} NamedRoom */
+/** @typedef {{readonly name: string, readonly prefix: Buffer, readonly isState?: boolean}} NamedRoom */
+
+/** @type {readonly number[]} */
+const NONE = Object.freeze([]);
 
 /**
  * The indexes of publications that a connection does not get, ascending, by connection number.
@@ -30,9 +42,18 @@ export class Flight {
    * @param {readonly Connection[]} parts.members the room's own list
    * @param {((position: number, transport: Transport) => Buffer)|null} parts.frameOf builds a frame
    *   for each member; null: members share frames
-   * @param {Omissions|null} [parts.omissions] null: all members get all publications
+   * @param {Omissions|null} [parts.omissions] null: no member is excluded
+   * @param {readonly number[]} [parts.restricted] indexes of publications with an audience
    */
-  constructor({ room, publications, bytes, members, frameOf, omissions = null }) {
+  constructor({
+    room,
+    publications,
+    bytes,
+    members,
+    frameOf,
+    omissions = null,
+    restricted = NONE,
+  }) {
     this.room = room;
     /** WebSocket frames of the native door. @type {Buffer|null} */
     this.native = null;
@@ -49,6 +70,15 @@ export class Flight {
     this.left = null;
     this.frameOf = frameOf;
     this.omissions = omissions;
+    this.restricted = restricted;
+    /** Do some members get less than others? */
+    this.omits = omissions !== null || restricted.length > 0;
+    /** What is hidden from a set of audiences. @type {Map<Audiences, readonly number[]>|null} */
+    this.hidden = null;
+    /** The same lists, by their text. @type {Map<string, readonly number[]>|null} */
+    this.lists = null;
+    /** Frames of each format without a list. @type {Map<readonly number[], Buffer[]>|null} */
+    this.rests = null;
     /** `start`, once it was asked for. @type {Position|null|undefined} */
     this.before = undefined;
     /** Has it publications without a position? Set when needed. @type {boolean|undefined} */
@@ -86,31 +116,60 @@ export class Flight {
   }
 
   /**
-   * @param {Transport} transport @param {readonly number[]} omitted indexes, ascending
-   * @returns {Buffer|null} null if none is left
+   * @param {Connection} member
+   * @returns {readonly number[]} indexes of the publications that it does not get, ascending
+   */
+  omittedFor(member) {
+    const own = this.omissions?.get(member.number) ?? NONE;
+    if (this.restricted.length === 0) return own;
+    const hidden = this.#hiddenFrom(member.audiencesIn(this.room.name));
+    if (own.length === 0) return hidden;
+    return [...new Set([...own, ...hidden])].sort((a, b) => a - b);
+  }
+
+  /** @param {Audiences} audiences @returns {readonly number[]} one object for equal lists */
+  #hiddenFrom(audiences) {
+    this.hidden ??= new Map();
+    this.lists ??= new Map();
+    const known = this.hidden.get(audiences);
+    if (known !== undefined) return known;
+    const found = this.restricted.filter((i) => !audiences.maySee(this.publications[i]));
+    const text = found.join();
+    const list = found.length === 0 ? NONE : (this.lists.get(text) ?? found);
+    this.lists.set(text, list);
+    this.hidden.set(audiences, list);
+    return list;
+  }
+
+  /**
+   * @param {Transport} transport @param {readonly number[]} omitted indexes, as `omittedFor` returns
+   * @returns {Buffer} empty if nothing is left
    */
   framesWithout(transport, omitted) {
-    if (omitted.length === this.publications.length) return null;
-    const rest = this.#without(transport.format, omitted);
-    return rest === null ? null : this.#withPosition(transport, rest);
+    const { format } = transport;
+    this.rests ??= new Map();
+    let rests = this.rests.get(omitted);
+    if (rests === undefined) {
+      rests = [];
+      this.rests.set(omitted, rests);
+    }
+    rests[format] ??= this.#without(format, omitted);
+    return this.#withPosition(transport, rests[format]);
   }
 
   /**
    * Publications without a position, such as presence events, for a lagging member.
    * @param {Connection} member @returns {{frames: Buffer, count: number}|null} null: none
    */
-  framesWithoutPosition({ number, transport }) {
+  framesWithoutPosition(member) {
     const { publications } = this;
     this.mayHaveOthers ??= publications.some((publication) => !isPositioned(publication));
     if (!this.mayHaveOthers) return null;
-    const own = this.omissions?.get(number) ?? [];
-    const omitted = publications
-      .map((_, i) => i)
-      .filter((i) => isPositioned(publications[i]) || own.includes(i));
-    const count = publications.length - omitted.length;
-    if (count === 0) return null;
-    const frames = this.#without(transport.format, omitted);
-    return frames === null ? null : { frames, count };
+    const own = this.omittedFor(member);
+    const rest = publications.filter((one, i) => !isPositioned(one) && !own.includes(i));
+    if (rest.length === 0) return null;
+    const frames = encodePublications(member.transport.format, this.room.prefix, rest);
+    return frames.length === 0 ? null : { frames, count: rest.length };
   }
 
   /** Adds the stream's id if it has its own. @param {Transport} transport @param {Buffer} frames */
@@ -122,13 +181,22 @@ export class Flight {
       : withOwnId(transport, this.room.name, frames, epochOf(last), offsetOf(last));
   }
 
-  /** Null if nothing is left. @param {number} format @param {readonly number[]} omitted */
+  /** @param {number} format @param {readonly number[]} omitted */
   #without(format, omitted) {
-    const { publications } = this;
-    const { prefix } = this.room;
-    const encoded = { prefix, publications, frames: this.#framesIn(format) };
-    const rest = encodeWithout(format, encoded, omitted);
-    return rest.length === 0 ? null : rest;
+    const { publications, room } = this;
+    // Not cut out of frames for others: these bytes never held what is hidden.
+    const rest = publications.filter((_, i) => !omitted.includes(i));
+    const frames = rest.length === 0 ? NOTHING : encodePublications(format, room.prefix, rest);
+    const last = publications.findLastIndex(isPositioned);
+    // Own messages have an `ack`; in a room with state, no position proves anything.
+    const isBehind =
+      last >= 0 && omitted.includes(last) && isRestricted(publications[last]) && !room.isState;
+    if (!isBehind) return frames;
+    const position = { epoch: epochOf(publications[last]), offset: offsetOf(publications[last]) };
+    const notice = positionIn(format, room.name, position);
+    // Events without ids get this position with the last one.
+    if (format === FORMAT.BARE_EVENTS && frames.length > 0) return frames;
+    return Buffer.concat([frames, notice]);
   }
 
   /** @param {number} format */
@@ -184,7 +252,20 @@ export class Flight {
  */
 export function publicationFlight(room, publications, bytes, members) {
   const omissions = omissionsOf(publications);
-  return new Flight({ room, publications, bytes, members, frameOf: null, omissions });
+  const restricted = restrictedOf(publications);
+  return new Flight({ room, publications, bytes, members, frameOf: null, omissions, restricted });
+}
+
+/** @param {readonly Buffer[]} publications @returns {readonly number[]} */
+function restrictedOf(publications) {
+  /** @type {number[]|null} */
+  let found = null;
+  for (let i = 0; i < publications.length; i++) {
+    if (!isRestricted(publications[i])) continue;
+    found ??= [];
+    found.push(i);
+  }
+  return found ?? NONE;
 }
 
 /** @param {readonly Buffer[]} publications @returns {Omissions|null} */

@@ -208,6 +208,7 @@ export class Hub {
   /** @param {Connection} connection @param {HubRoom} room one it is in */
   leave(connection, room) {
     room.delete(connection);
+    connection.withdrawAudiences(room.name);
     room.users?.leave(connection);
     // A refused watcher still counts as a watcher, so the number may be -1.
     this.reporter?.count(room.name, Math.max(0, room.clientCount));

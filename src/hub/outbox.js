@@ -34,6 +34,8 @@ const MAX_WORKER_BYTES = 128 * 1024 * 1024;
 const SPARED_BYTES = 16 * 1024;
 /** Larger flushes are split, so that slow-consumer limits apply between the parts. */
 const MAX_FLIGHT_BYTES = 256 * 1024;
+/** @type {readonly number[]} */
+const NONE = Object.freeze([]);
 /** A room with state that has no more bytes waiting is conflated only at its flush. */
 const MIN_CONFLATED_BYTES = 1024;
 
@@ -203,7 +205,7 @@ export class Outbox {
     const began = now;
     const flight = room.flight ?? this.#depart(room);
     if (flight === null) return now;
-    const { frameOf, omissions } = flight;
+    const { frameOf, omits } = flight;
     const isOwed = room.sync !== null;
     let { members, left, next } = flight;
     let written = 0;
@@ -222,8 +224,11 @@ export class Outbox {
             continue;
           }
           const { transport } = member;
+          // One comparison per member, unless a publication of this flight is not for all.
+          const own = omits ? flight.omittedFor(member) : NONE;
           let frames;
-          if (frameOf === null)
+          if (own.length > 0) frames = flight.framesWithout(transport, own);
+          else if (frameOf === null)
             frames =
               transport.format === FORMAT.FRAMES ? flight.frames : flight.framesFor(transport);
           else {
@@ -237,17 +242,10 @@ export class Outbox {
             }
           }
           if (frames.length === 0) continue; // nothing in this format
-          // One comparison per member, unless a publication of this flight excludes someone.
-          const own = omissions === null ? undefined : omissions.get(member.number);
-          if (own !== undefined) {
-            const rest = flight.framesWithout(transport, own);
-            if (rest === null) continue;
-            frames = rest;
-          }
           if (transport.pendingBytes === 0 || this.#mayWait(room, flight, member, frames.length)) {
             transport.write(frames);
             written++;
-            if (own !== undefined) omitted += own.length;
+            omitted += own.length;
             bytes += frames.length;
           } else if (isOwed && room.isLagging(member)) {
             // The member has just begun to lag.

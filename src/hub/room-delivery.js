@@ -1,6 +1,6 @@
 // room-delivery.js: gives recovery access to a room's members and outbox.
 
-import { encodeNotice, leavesAtResync } from '../protocol/format.js';
+import { encodeNotice, leavesAtResync, positionIn } from '../protocol/format.js';
 import { isClaim, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 import { reloadSpreadMs, resyncFrame, withOwnId } from './flight.js';
 
@@ -90,6 +90,12 @@ export class RoomDelivery {
     if (frames.length === 0) return; // nothing in its format
     transport.write(frames);
     this.counters.bytesOut += frames.length;
+  }
+
+  /** @type {Delivery['pass']} */
+  pass(connection, position) {
+    const { format } = connection.transport;
+    this.write(connection, positionIn(format, this.room.name, position), position);
   }
 
   /** @type {Delivery['resync']} */

@@ -181,6 +181,11 @@ export class HubRoom {
     return connection.lags > 0 && (this.sync?.lagging?.has(connection) ?? false);
   }
 
+  /** A member holds other audiences now. @param {Connection} connection in the room, or joining */
+  review(connection) {
+    if (connection.positionIn(this) !== JOINING) this.sync?.review(connection);
+  }
+
   /** @param {Connection} connection @returns {Promise<void>|null} null: it is not joining */
   joining(connection) {
     if (this.sync !== null) return this.sync.joins.answerTo(connection);

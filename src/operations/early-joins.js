@@ -9,6 +9,7 @@
 
 import { Clientless } from '../hub/clientless.js';
 import { Connection } from '../hub/connection.js';
+import { NO_AUDIENCES } from '../protocol/audiences.js';
 import { CLOSES } from '../protocol/codes.js';
 
 /** @import { Credentials } from '../auth/credentials.js' */
@@ -105,7 +106,7 @@ export class EarlyJoins {
 
   /** @param {Round} round @param {EarlyRoom} room */
   #joinStandIn(round, { name, since, mayReadAll }) {
-    const standIn = new StandIn(round.connection, this.maxBytes);
+    const standIn = new StandIn(round, this.maxBytes);
     this.joins.prepare(standIn, name, {
       ...{ since, mayReadAll },
       onJoined: (joined) => {
@@ -170,12 +171,23 @@ class StandIn extends Connection {
   isFull = false;
   #bytes = 0;
 
-  /** @param {Connection} connection @param {number} maxBytes */
-  constructor(connection, maxBytes) {
+  /** @param {Pick<Round, 'connection'|'credentials'>} round @param {number} maxBytes */
+  constructor({ connection, credentials }, maxBytes) {
     super(new Collector(connection, (frames) => this.#keepFrames(frames)), connection.address);
     // So that publications exclude both of them.
     this.number = connection.number;
     this.maxBytes = maxBytes;
+    this.owner = connection;
+    this.identity = credentials?.identity ?? null;
+  }
+
+  /** @override What its connection will hold when it is in the hub. @param {string} room */
+  audiencesIn(room) {
+    const { identity, owner } = this;
+    // A token without a user begins no session.
+    const name = identity === null || identity.user === '' ? null : identity.nameOf(room);
+    if (identity === null || name === null) return NO_AUDIENCES;
+    return identity.audiences.in(name).with(owner.given?.get(room) ?? NO_AUDIENCES);
   }
 
   /** @param {Buffer} frames */

@@ -11,15 +11,22 @@ import { refusal } from '../protocol/refusal.js';
 /**
  * @typedef {object} Verdict
  * @property {Refusal|null} refusal null: allowed
- * @property {{payload: Buffer|null}} answer the changed payload or the result, JSON; null: none
+ * @property {{payload: Buffer|null, audience: string, audiences: readonly string[]}} answer the changed
+ *   payload or the result, JSON; null: none. `audience` of the message instead of its own; '': the
+ *   same. `audiences` of the user
  */
 
 /** @typedef {'onJoin'|'onPublish'|'onRpc'|'onSend'} CalledHook */
 
 /**
+ * What a hook is told of a message beside its payload.
+ * @typedef {{key?: string, audience?: readonly string[]}} About `key`: in a room with state
+ */
+
+/**
  * @typedef {object} HookCalls
  * @property {(hook: 'onConnect'|CalledHook) => boolean} has
- * @property {(hook: CalledHook, connection: Connection, args: readonly unknown[], key?: string) => Verdict|Promise<Verdict>}
+ * @property {(hook: CalledHook, connection: Connection, args: readonly unknown[], about?: About) => Verdict|Promise<Verdict>}
  *   callFor the promise never rejects
  */
 
@@ -56,14 +63,14 @@ export class HookGate {
    * @param {CalledHook} hook which there is @param {Connection} connection
    * @param {readonly unknown[]} args @param {number} bytes that are kept meanwhile
    * @param {(verdict: Verdict) => void} act also called if the connection has closed
-   * @param {string} [key] of the message's entry in a room with state
+   * @param {About} [about] the message
    */
-  askAbout(hook, connection, args, bytes, act, key) {
+  askAbout(hook, connection, args, bytes, act, about) {
     if (this.lane.isFull) {
       this.counters.readsRefused++;
       return act(TOO_MANY);
     }
-    const verdict = this.hooks.callFor(hook, connection, args, key);
+    const verdict = this.hooks.callFor(hook, connection, args, about);
     this.lane.after(connection, 'message', bytes, verdict, act);
   }
 
@@ -75,7 +82,8 @@ export class HookGate {
   askToJoin(connection, name, act) {
     if (!this.hooks.has('onJoin') || this.hub.rooms.get(name)?.has(connection)) return act(null);
     const verdict = this.hooks.callFor('onJoin', connection, [name]);
-    this.lane.after(connection, 'join', 0, verdict, ({ refusal }) => {
+    this.lane.after(connection, 'join', 0, verdict, ({ refusal, answer }) => {
+      connection.giveAudiences(name, answer.audiences);
       if (connection.isOpen) act(refusal);
     });
   }
@@ -91,10 +99,11 @@ export class HookGate {
   }
 }
 
+const NO_ANSWER = Object.freeze({ payload: null, audience: '', audiences: Object.freeze([]) });
 /** @type {Verdict} */
-const ALLOWED = Object.freeze({ refusal: null, answer: Object.freeze({ payload: null }) });
+const ALLOWED = Object.freeze({ refusal: null, answer: NO_ANSWER });
 /** @type {Verdict} */
 const TOO_MANY = Object.freeze({
   refusal: refusal('UNAVAILABLE', undefined, 0),
-  answer: Object.freeze({ payload: null }),
+  answer: NO_ANSWER,
 });

@@ -184,10 +184,11 @@ export class Joins {
   /**
    * Joins a room at the backend's request, whatever token and hooks permit.
    * @param {Connection} connection @param {string} name @param {string} user '': it has none
+   * @param {readonly string[]} [audiences] that it holds in the room instead of those given before
    * @returns {boolean} false: the connection has closed or reached its room limit, its app or door
    *   does not allow it, or too many reads wait
    */
-  joinAs(connection, name, user) {
+  joinAs(connection, name, user, audiences) {
     const { session, transport, isOpen } = connection;
     const { door } = transport;
     if (!isOpen) return false; // the hub would not remove it again
@@ -195,6 +196,7 @@ export class Joins {
     if (!this.isIn(connection, name)) {
       const fault = this.#stateFault(connection, name) ?? this.#faultOf(connection, name);
       if (fault !== null) return false;
+      if (audiences !== undefined) connection.giveAudiences(name, audiences);
       const read = this.reads.admit(connection, name, null);
       const join = {
         since: null,
@@ -203,7 +205,7 @@ export class Joins {
         onRefused: (/** @type {Refusal} */ refused) => this.replies.refuse(connection, refused),
       };
       this.#join(connection, name, join, read);
-    }
+    } else if (audiences !== undefined) connection.giveAudiences(name, audiences);
     session.grant(name);
     return true;
   }

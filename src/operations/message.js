@@ -11,6 +11,7 @@ import {
   encodePublication,
   isStateKey,
   KIND,
+  withAudience,
 } from '../protocol/publication.js';
 import { refusal, sizeText } from '../protocol/refusal.js';
 
@@ -41,6 +42,7 @@ const NOT_FOR_ALL = 'In a room with state all members get a message: leave out e
  * @property {boolean} [isTransient] no history keeps it
  * @property {ExpectedPosition} [expect] the room's position for which it is meant
  * @property {Claim|null} [claim] in place of the payload
+ * @property {string} [audience] of readAudience; absent or '': everybody
  */
 
 /** Which messages rooms take. */
@@ -105,13 +107,14 @@ export function encodeMessage(message) {
   const { source, start, end, sender, except, key, isTransient = false, claim = null } = message;
   const { kind = KIND.MESSAGE, tag = 0 } = message;
   const now = Date.now();
-  if (claim !== null) return encodeClaim(now, sender, claim, except);
+  const { audience = '' } = message;
+  if (claim !== null) return withAudience(encodeClaim(now, sender, claim, except), audience);
   const publication =
     key === undefined
       ? encodePublication(kind, now, tag, sender, source, start, end, except)
       : encodeKeyed(now, sender, /** @type {string} */ (key), source, start, end);
   if (isTransient) asTransient(publication);
-  return publication;
+  return audience === '' ? publication : withAudience(publication, audience);
 }
 
 /**

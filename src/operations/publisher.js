@@ -8,11 +8,13 @@
 
 import { EVERYONE } from '../hub/hub.js';
 import {
+  audienceTextOf,
   hasKey,
   keyTextOf,
   payloadText,
   senderOf,
   stateKeyOf,
+  withAudience,
   withPayload,
 } from '../protocol/publication.js';
 import { refusal } from '../protocol/refusal.js';
@@ -55,7 +57,7 @@ import { encodeMessage, MessageRules, optionsOf } from './message.js';
  * @typedef {object} Recorder
  * @property {(room: string) => boolean} coversMessages
  * @property
- *   {(room: string, message: {sender: string, payload: string, offset: number|undefined, key: string|undefined, idempotencyKey: string|undefined}) => void}
+ *   {(room: string, message: {sender: string, payload: string, offset: number|undefined, key: string|undefined, audience: string, idempotencyKey: string|undefined}) => void}
  *   publish
  */
 
@@ -65,6 +67,11 @@ const INVALID_ROOM = refusal('INVALID_ROOM', undefined, 0);
 const FORBIDDEN = refusal(
   'PERMISSION_DENIED',
   "The token's rooms.publish does not name this room.",
+  0,
+);
+const NO_AUDIENCE = refusal(
+  'PERMISSION_DENIED',
+  "The token's rooms.audience does not name this room.",
   0,
 );
 const UNAVAILABLE = refusal('UNAVAILABLE', undefined, 0);
@@ -123,6 +130,8 @@ export class Publisher {
     if (room === null) return listener.onRefused(connection, id, INVALID_ROOM);
     if (allowed === null) {
       if (!message.mayPublish) return listener.onRefused(connection, id, FORBIDDEN);
+      if (message.audience && !connection.session.mayNameAudience(room))
+        return listener.onRefused(connection, id, NO_AUDIENCE);
       const refused = this.rules.refusalOf(room, message);
       if (refused !== null) return listener.onRefused(connection, id, refused);
     }
@@ -169,11 +178,13 @@ export class Publisher {
       const changed = given === null || asked === undefined ? given : asked.changed(given);
       if (given !== null && changed === null)
         return listener.onRefused(connection, id, NOT_A_PAYLOAD);
-      const allowed = changed === null ? publication : withPayload(publication, changed);
+      const made = changed === null ? publication : withPayload(publication, changed);
+      const allowed = answer.audience === '' ? made : withAudience(made, answer.audience);
       this.publishFor(listener, connection, id, room, message, { publication: allowed, options });
     };
     const { length } = publication;
-    this.gate?.askAbout('onPublish', connection, [room, payload], length, act, key);
+    const about = { key, audience: message.audience?.split(',') };
+    this.gate?.askAbout('onPublish', connection, [room, payload], length, act, about);
   }
 
   /**
@@ -223,6 +234,7 @@ function recordPublication(recorder, room, publication, position, idempotencyKey
     payload: payloadText(publication),
     offset: position?.offset,
     key: hasKey(publication) ? keyTextOf(publication) : undefined,
+    audience: audienceTextOf(publication),
     idempotencyKey,
   });
 }

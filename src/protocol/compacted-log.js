@@ -6,8 +6,18 @@
 // A client that has seen all changes up to an offset needs only later ones. A removed key stays as
 // a tombstone, or a client that comes back would keep it. There are at most as many tombstones as
 // keys; `floor` is the highest offset of a forgotten one. Positions below it prove nothing.
+//
+// A tombstone has the audience of what it removes, so that the name of the key does not become known.
 
-import { isRemoval, keyBytes, keyTextOf } from './publication.js';
+import {
+  audienceTextOf,
+  isRemoval,
+  isRestricted,
+  keyBytes,
+  keyTextOf,
+  payloadEnd,
+  withAudience,
+} from './publication.js';
 
 /** Superseded entries are removed when they are the majority, if there are at least this many. */
 const MIN_STALE = 64;
@@ -38,6 +48,8 @@ export class CompactedLog {
     this.tombstoneBytes = 0;
     /** The bytes of the keys, without the tombstones. */
     this.liveBytes = 0;
+    /** Keys and tombstones with an audience. */
+    this.restricted = 0;
     this.floor = 0;
   }
 
@@ -59,7 +71,7 @@ export class CompactedLog {
     this.entries = [];
     this.byKey.clear();
     this.tombstones = [];
-    this.tombstoneCount = this.tombstoneBytes = this.liveBytes = 0;
+    this.tombstoneCount = this.tombstoneBytes = this.liveBytes = this.restricted = 0;
     this.floor = floor;
   }
 
@@ -76,15 +88,20 @@ export class CompactedLog {
   /**
    * @param {number} offset above those of all others
    * @param {Buffer} publication with a key, perhaps with its position
-   * @param {Buffer} [kept] what the log keeps of it
+   * @returns {Buffer} what the log keeps of it
    */
-  put(offset, publication, kept = publication) {
+  put(offset, publication) {
     const key = keyTextOf(publication);
     const former = this.byKey.get(key);
-    if (former !== undefined) this.#remove(former);
     const isTombstone = isRemoval(publication);
-    const bytes = entryBytes(publication);
+    const kept =
+      isTombstone && former !== undefined
+        ? withAudience(publication, audienceTextOf(former.publication))
+        : publication;
+    if (former !== undefined) this.#remove(former);
+    const bytes = entryBytes(kept);
     const entry = { key, offset, publication: kept, isTombstone, bytes, isStale: false };
+    if (isRestricted(kept)) this.restricted++;
     this.entries.push(entry);
     this.byKey.set(key, entry);
     if (isTombstone) {
@@ -93,6 +110,7 @@ export class CompactedLog {
       this.tombstones.push(entry);
     } else this.liveBytes += bytes;
     this.#bound();
+    return kept;
   }
 
   /** @param {string} key as in JSON between quotes @returns {Entry|undefined} */
@@ -153,6 +171,7 @@ export class CompactedLog {
   /** @param {Entry} entry */
   #remove(entry) {
     entry.isStale = true;
+    if (isRestricted(entry.publication)) this.restricted--;
     entry.publication = NOTHING;
     this.byKey.delete(entry.key);
     if (entry.isTombstone) {
@@ -185,5 +204,5 @@ function isFresh({ isStale }) {
 
 /** @param {Buffer} publication with a key: the key is in its header, and is counted twice */
 function entryBytes(publication) {
-  return keyBytes(publication) + publication.length;
+  return keyBytes(publication) + payloadEnd(publication);
 }

@@ -43,6 +43,7 @@ const LAST_SECONDS = 13;
 const IDEMPOTENCY_KEY = 14;
 const KEY = 15;
 const EXPECT = 16;
+const AUDIENCE = 17;
 const MAX_ID_LENGTH = 64;
 const MAX_KEY_LENGTH = 128;
 const MAX_USER_LENGTH = 128;
@@ -65,7 +66,8 @@ const LOWER_N = 0x6e;
  * @property {unknown} echo @property {unknown} last @property {unknown} lastSeconds
  * @property {unknown} before @property {unknown} sinceTime
  * @property {unknown} idempotencyKey @property {unknown} key
- * @property {unknown} expect null is kept: it is no position @property {Buffer} source the message
+ * @property {unknown} expect null is kept: it is no position
+ * @property {unknown} audience null is kept: it is not everybody @property {Buffer} source the message
  * @property {number} payloadStart the field `payload`, JSON
  * @property {number} payloadEnd @property {number} textStart the field `text`, a JSON string
  * @property {number} textEnd @property {number} presenceStart the field `presence`, JSON
@@ -136,6 +138,9 @@ export function decode(message) {
       : undefined,
     key: has(f, KEY) ? (readValue(message, f.starts[KEY], f.ends[KEY]) ?? undefined) : undefined,
     expect: has(f, EXPECT) ? readValue(message, f.starts[EXPECT], f.ends[EXPECT]) : undefined,
+    audience: has(f, AUDIENCE)
+      ? readValue(message, f.starts[AUDIENCE], f.ends[AUDIENCE])
+      : undefined,
     source: message,
     payloadStart: has(f, PAYLOAD) ? f.starts[PAYLOAD] : -1,
     payloadEnd: f.ends[PAYLOAD],

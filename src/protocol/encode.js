@@ -2,7 +2,8 @@
 // payloads are JSON already. Rooms of an app appear under their bare names.
 
 import { wireName } from './app-names.js';
-import { keyTextOf, payloadOf, senderOf, timestampOf } from './publication.js';
+import { audienceMember } from './audiences.js';
+import { audienceTextOf, keyTextOf, payloadOf, senderOf, timestampOf } from './publication.js';
 
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
@@ -81,6 +82,14 @@ function positionMembers(epoch, offset) {
 }
 
 /**
+ * A member has come to a position, whose message is for others.
+ * @param {string} room @param {string} epoch @param {number} offset
+ */
+export function encodePosition(room, epoch, offset) {
+  return `{"type":"position","room":"${wireName(room)}"${positionMembers(epoch, offset)}}`;
+}
+
+/**
  * @param {string} room @param {string} epoch @param {number} offset @param {number} reloadAfterMs
  */
 export function encodeResync(room, epoch, offset, reloadAfterMs) {
@@ -100,28 +109,32 @@ export function historyPrefix(room) {
 /**
  * @param {{epoch: string, offset: number}|null} position null if the room has no history
  * @param {boolean} hasMore are there more messages in the direction of the page?
+ * @param {{epoch: string, offset: number}|null} next where the next page begins, if this one is empty
  * @param {string|number|undefined} id
  */
-export function historySuffix(position, hasMore, id) {
+export function historySuffix(position, hasMore, next, id) {
   const members = position === null ? '' : positionMembers(position.epoch, position.offset);
-  return `]${members},"more":${hasMore}${idMember(id)}}`;
+  const place = next === null ? '' : `,"next":${JSON.stringify(next)}`;
+  return `]${members},"more":${hasMore}${place}${idMember(id)}}`;
 }
 
 /**
- * @param {readonly Buffer[]} publications consecutive @param {number} first offset of the first one
+ * @param {readonly {publication: Buffer, offset: number}[]} rows oldest first
+ * @param {boolean} showsAudience
  * @returns {Buffer} the messages of a `history` reply, without the brackets
  */
-export function encodeHistoryMessages(publications, first) {
+export function encodeHistoryMessages(rows, showsAudience) {
   return Buffer.concat(
-    publications.flatMap((publication, i) => [
+    rows.flatMap(({ publication, offset }, i) => [
       i === 0 ? HISTORY_OPEN : HISTORY_NEXT,
       payloadOf(publication),
-      rowEnd(publication, first + i),
+      rowEnd(publication, offset, showsAudience),
     ]),
   );
 }
 
 /**
+ * For backends.
  * @param {readonly {publication: Buffer, offset: number}[]} entries of a state, with keys
  * @returns {Buffer} without the brackets
  */
@@ -130,15 +143,16 @@ export function encodeStateEntries(entries) {
     entries.flatMap(({ publication, offset }, i) => [
       Buffer.from(`${i === 0 ? '' : ','}{"key":"${keyTextOf(publication)}","payload":`),
       payloadOf(publication),
-      rowEnd(publication, offset),
+      rowEnd(publication, offset, true),
     ]),
   );
 }
 
-/** After the payload. @param {Buffer} publication @param {number} offset */
-function rowEnd(publication, offset) {
+/** After the payload. @param {Buffer} publication @param {number} offset @param {boolean} showsAudience */
+function rowEnd(publication, offset, showsAudience) {
   const head = `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)}`;
-  return Buffer.from(`${head},"offset":${offset}}`, 'latin1');
+  const text = showsAudience ? audienceTextOf(publication) : '';
+  return Buffer.from(`${head},"offset":${offset}${audienceMember(text)}}`, 'latin1');
 }
 
 const HISTORY_OPEN = Buffer.from('{"payload":');

@@ -102,6 +102,11 @@ export function textEvent(text, id = '') {
   return `${line}${id === '' ? '' : `id: ${id}\n`}data: ${text.replace(/[\r\n]/g, ' ')}\n\n`;
 }
 
+/** Moves the id without an event, which EventSource does not show. @param {string} id */
+export function idAlone(id) {
+  return Buffer.from(`id: ${id}\n\n`, 'latin1');
+}
+
 /**
  * @param {Buffer} events without ids; if there are none, there is nothing to add it to
  * @param {string} id for the last one @returns {Buffer} a copy

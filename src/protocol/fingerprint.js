@@ -3,7 +3,14 @@
 
 import { createHash } from 'node:crypto';
 import { claimOf } from './claim.js';
-import { hasKey, isClaim, keyTextOf, payloadOf } from './publication.js';
+import {
+  audienceTextOf,
+  hasKey,
+  isClaim,
+  isRestricted,
+  keyTextOf,
+  payloadOf,
+} from './publication.js';
 
 /** Characters of the hash that are kept: 132 bits. */
 const LENGTH = 22;
@@ -14,6 +21,8 @@ export function fingerprintOf(publication) {
   const hash = createHash('sha256').update(payload);
   // The same value of another key is another message.
   if (hasKey(publication)) hash.update('\0').update(keyTextOf(publication));
+  // So is the same payload for others.
+  if (isRestricted(publication)) hash.update('\0\0').update(audienceTextOf(publication));
   return hash.digest('base64url').slice(0, LENGTH);
 }
 

@@ -3,10 +3,19 @@
 // A flush and a replay build each format at most once, when the first connection needs it. A door
 // beside the native one registers its format when it is loaded.
 
+import { audienceMember } from './audiences.js';
 import { deflateFrames } from './deflate.js';
-import { encodeResync } from './encode.js';
-import { eventEnd, eventId, publicationEvents, textEvent } from './event-stream.js';
-import { frameEnd, publicationFrames, textFrame } from './frame.js';
+import { encodePosition, encodeResync } from './encode.js';
+import {
+  COMMENT,
+  eventEnd,
+  eventId,
+  idAlone,
+  publicationEvents,
+  textEvent,
+} from './event-stream.js';
+import { frameAround, frameEnd, publicationFrames, readHeader, textFrame } from './frame.js';
+import { audienceTextOf, isRestricted } from './publication.js';
 
 export const FORMAT = Object.freeze({
   /** WebSocket frames */ FRAMES: 0,
@@ -21,6 +30,7 @@ export const FORMAT = Object.freeze({
   /** streams of Centrifugo clients: protobuf */ CENTRIFUGO_DELIMITED: 9,
   /** publications inside one of its replies: JSON */ CENTRIFUGO_JSON_LIST: 10,
   /** the same: protobuf */ CENTRIFUGO_PROTOBUF_LIST: 11,
+  /** WebSocket frames for operators, which say whom a message is for */ OPERATOR: 12,
 });
 
 /** @import { Position } from './position.js' */
@@ -37,6 +47,8 @@ export const FORMAT = Object.freeze({
  * @property {(room: string, position: Position, afterMs: number) => Buffer} encodeResync empty: none
  * @property {(text: string, position: Position) => Buffer} [encodeNotice] a push of encode.js that
  *   brings a member of a room with state to a position. Absent: such rooms have no such members
+ * @property {(room: string, position: Position) => Buffer} [encodePosition] a member comes to a
+ *   position whose message it does not get. Absent: its clients cannot be told
  * @property {boolean} [leavesAtResync] a resync ends the membership: the client joins again, from
  *   its position
  * @property {number} [replyFormat] the format of a replay inside the reply to a join. Absent: a
@@ -44,6 +56,18 @@ export const FORMAT = Object.freeze({
  */
 
 const NOTHING = Buffer.alloc(0);
+
+/** @param {Buffer} prefix @param {readonly Buffer[]} publications */
+function operatorFrames(prefix, publications) {
+  return Buffer.concat(
+    publications.map((publication) => {
+      const frame = publicationFrames(prefix, [publication]);
+      if (!isRestricted(publication)) return frame;
+      const after = `${audienceMember(audienceTextOf(publication))}}`;
+      return frameAround(NOTHING, frame, readHeader(frame, 0).start, frame.length - 1, after);
+    }),
+  );
+}
 
 /** @param {boolean} hasIds @returns {Format} */
 function events(hasIds) {
@@ -56,6 +80,9 @@ function events(hasIds) {
     encodeResync: (room, position, afterMs) =>
       encodeNotice(encodeResync(room, position.epoch, position.offset, afterMs), position),
     encodeNotice,
+    // Of a stream with its own ids: something to which its id can be added.
+    encodePosition: (_room, { epoch, offset }) =>
+      hasIds ? idAlone(eventId(epoch, offset)) : COMMENT,
   };
 }
 
@@ -69,6 +96,8 @@ const FRAMES = Object.freeze({
     /** @type {number} */ afterMs,
   ) => textFrame(encodeResync(room, epoch, offset, afterMs)),
   encodeNotice: textFrame,
+  encodePosition: (/** @type {string} */ room, /** @type {Position} */ { epoch, offset }) =>
+    textFrame(encodePosition(room, epoch, offset)),
 });
 
 /** Formats by the numbers of FORMAT. @type {Format[]} */
@@ -78,6 +107,7 @@ ROWS[FORMAT.DEFLATED] = {
   ...FRAMES,
   encode: (prefix, publications) => deflateFrames(publicationFrames(prefix, publications)),
 };
+ROWS[FORMAT.OPERATOR] = { ...FRAMES, encode: operatorFrames };
 ROWS[FORMAT.EVENTS] = events(true);
 ROWS[FORMAT.BARE_EVENTS] = events(false);
 
@@ -108,6 +138,15 @@ export function resyncIn(format, room, position, afterMs) {
  */
 export function encodeNotice(format, text, position) {
   return ROWS[format].encodeNotice?.(text, position) ?? NOTHING;
+}
+
+/**
+ * A member comes to a position whose message it does not get.
+ * @param {number} format @param {string} room @param {Position} position
+ * @returns {Buffer} empty: this format has none
+ */
+export function positionIn(format, room, position) {
+  return ROWS[format].encodePosition?.(room, position) ?? NOTHING;
 }
 
 /** Does a resync end the membership of its receiver? @param {number} format of FORMAT */

@@ -34,6 +34,7 @@ const CLOSE_BRACE = 0x7d;
 export const FIELDS = /** @type {const} */ ([
   ...['type', 'id', 'room', 'payload', 'text', 'presence', 'since', 'limit', 'after', 'echo'],
   ...['last', 'before', 'sinceTime', 'lastSeconds', 'idempotencyKey', 'key', 'expect'],
+  'audience',
 ]);
 const PAYLOAD = 3;
 const NAMES = FIELDS.map((name) => Uint8Array.from(Buffer.from(name)));

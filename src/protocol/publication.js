@@ -2,12 +2,15 @@
 // JSON text.
 //
 //   byte 0       kind: MESSAGE, BROADCAST, PRESENCE, REVOCATION, SURVEY or ANSWER; a MESSAGE may have
-//                the flags EXCEPT, CLAIM and TRANSIENT, or the flag KEY alone
+//                the flags EXCEPT, CLAIM and TRANSIENT, or the flag KEY alone. 7 in its place: a
+//                MESSAGE with an audience
 //   bytes 1-6    time of acceptance, ms since 1970, big-endian
 //   bytes 7-10   tag: a number by which the publisher's worker recognises it; 0 if unused. With the
-//                flag EXCEPT: the length of that connection's id; with the flag KEY: of the key
+//                flag EXCEPT: the length of that connection's id; with the flag KEY: of the key. Of
+//                a MESSAGE with an audience, the first two bytes are the length of the audience
 //   byte 11      length of the sender
-//   then         the sender (ASCII, escaped as in JSON); with the flag EXCEPT the id of a connection
+//   then         the sender (ASCII, escaped as in JSON); the audience, if there is one (names with
+//                commas between them, audiences.js); with the flag EXCEPT the id of a connection
 //                that does not get the message; with the flag KEY the key (UTF-8, escaped as
 //                JSON.stringify does it); then the payload (UTF-8 JSON, exactly as the client wrote
 //                it)
@@ -40,6 +43,12 @@ const KEY = 0x80;
 const FLAGS = EXCEPT | CLAIM | TRANSIENT | KEY;
 /** Each of these flags adds a text after the sender, and the tag is its length. */
 const TEXTS = EXCEPT | KEY;
+/**
+ * The low bits of a MESSAGE with an audience, positioned or not. Versions that do not know audiences
+ * see an unknown kind, and drop the message.
+ */
+const RESTRICTED = 0x07;
+const TEXT_BYTES_MASK = 0xffff;
 const MAX_EXCEPT_LENGTH = 64;
 /** The longest key, in UTF-16 units. */
 const MAX_KEY_LENGTH = 200;
@@ -172,7 +181,7 @@ export function hasKey(publication) {
 
 /** @param {Buffer} publication with a key @returns {number} bytes of `writeKey` */
 export function keyBytes(publication) {
-  return tagOf(publication);
+  return tagOf(publication) & TEXT_BYTES_MASK;
 }
 
 /**
@@ -180,14 +189,14 @@ export function keyBytes(publication) {
  * @param {Buffer} publication with a key @param {Buffer} target @param {number} at
  */
 export function writeKey(publication, target, at) {
-  const start = senderEnd(publication);
-  return publication.copy(target, at, start, start + tagOf(publication));
+  const start = textStart(publication);
+  return publication.copy(target, at, start, start + keyBytes(publication));
 }
 
 /** The key as JSON has it, without quotes. @param {Buffer} publication with a key */
 export function keyTextOf(publication) {
-  const start = senderEnd(publication);
-  return publication.toString('utf8', start, start + tagOf(publication));
+  const start = textStart(publication);
+  return publication.toString('utf8', start, start + keyBytes(publication));
 }
 
 /** @param {Buffer} publication with a key @returns {string} */
@@ -239,7 +248,36 @@ const CONNECTION_ID = new RegExp(`^[A-Za-z0-9_-]{1,${MAX_EXCEPT_LENGTH}}$`);
 
 /** @param {Buffer} publication */
 export function kindOf(publication) {
-  return publication[0] & ~FLAGS;
+  const kind = publication[0] & ~FLAGS;
+  return (kind & RESTRICTED) === RESTRICTED ? (kind & ~RESTRICTED) | KIND.MESSAGE : kind;
+}
+
+/** Is it for some members only? @param {Buffer} publication */
+export function isRestricted(publication) {
+  return (publication[0] & RESTRICTED) === RESTRICTED;
+}
+
+/** @param {Buffer} publication @returns {string} '': for everybody */
+export function audienceTextOf(publication) {
+  if (!isRestricted(publication)) return '';
+  return publication.toString('latin1', senderEnd(publication), textStart(publication));
+}
+
+/**
+ * The same message for another audience.
+ * @param {Buffer} publication a MESSAGE, perhaps with its position
+ * @param {string} text of an audience; '': everybody @returns {Buffer} a copy, unless it has it already
+ */
+export function withAudience(publication, text) {
+  if (audienceTextOf(publication) === text) return publication;
+  const start = senderEnd(publication);
+  const audience = Buffer.from(text, 'latin1');
+  const rest = publication.subarray(textStart(publication));
+  const copy = Buffer.concat([publication.subarray(0, start), audience, rest]);
+  const bits = text === '' ? KIND.MESSAGE : RESTRICTED;
+  copy[0] = (publication[0] & ~RESTRICTED) | bits;
+  copy.writeUInt16BE(audience.length, 7);
+  return copy;
 }
 
 /** @param {Buffer} publication changed in place */
@@ -287,7 +325,7 @@ export function hasExcept(publication) {
 /** @param {Buffer} publication @returns {string} the excluded connection's id, or '' */
 export function exceptOf(publication) {
   if (!hasExcept(publication)) return '';
-  return publication.toString('latin1', senderEnd(publication), payloadStart(publication));
+  return publication.toString('latin1', textStart(publication), payloadStart(publication));
 }
 
 /** @param {Buffer} publication @returns {number} ms since 1970 */
@@ -310,10 +348,16 @@ function senderEnd(publication) {
   return HEADER_BYTES + publication[11];
 }
 
+/** @param {Buffer} publication @returns {number} where its key or excluded connection begins */
+function textStart(publication) {
+  const end = senderEnd(publication);
+  return isRestricted(publication) ? end + publication.readUInt16BE(7) : end;
+}
+
 /** @param {Buffer} publication @returns {number} the start of its payload */
 export function payloadStart(publication) {
-  const end = senderEnd(publication);
-  return (publication[0] & TEXTS) !== 0 ? end + tagOf(publication) : end;
+  const start = textStart(publication);
+  return (publication[0] & TEXTS) !== 0 ? start + (tagOf(publication) & TEXT_BYTES_MASK) : start;
 }
 
 /** @param {Buffer} publication @returns {number} the end of its payload */
@@ -331,7 +375,7 @@ export function withPosition(publication, offset, epoch) {
   const end = publication.length;
   const kept = Buffer.allocUnsafeSlow(end + POSITION_BYTES);
   publication.copy(kept, 0);
-  kept[0] = KIND.POSITIONED | (publication[0] & FLAGS);
+  kept[0] |= KIND.POSITIONED;
   writePosition(kept, end, epoch, offset);
   return kept;
 }
@@ -362,10 +406,12 @@ export function isPublication(publication) {
   if (length <= start) return false;
   const kind = kindOf(publication);
   if ((publication[0] & (CLAIM | TRANSIENT)) !== 0 && kind !== KIND.MESSAGE) return false;
+  if (isRestricted(publication) && !hasAudience(publication)) return false;
   if (hasKey(publication)) {
-    if (publication[0] !== (KIND.MESSAGE | KEY) || !isKeyText(publication)) return false;
+    if (kind !== KIND.MESSAGE || (publication[0] & FLAGS) !== KEY || !isKeyText(publication))
+      return false;
   } else if (hasExcept(publication)) {
-    const exceptLength = tagOf(publication);
+    const exceptLength = tagOf(publication) & TEXT_BYTES_MASK;
     if (kind !== KIND.MESSAGE || exceptLength === 0 || exceptLength > MAX_EXCEPT_LENGTH)
       return false;
   } else if (kind === KIND.PRESENCE) {
@@ -381,10 +427,20 @@ export function isPublication(publication) {
   return isEnclosed(publication, start, length - 1) && isText(publication, start, length);
 }
 
+/** Is its audience as withAudience writes it? @param {Buffer} publication of a restricted kind */
+function hasAudience(publication) {
+  if (kindOf(publication) !== KIND.MESSAGE) return false;
+  const text = audienceTextOf(publication);
+  return text.length === publication.readUInt16BE(7) && AUDIENCE.test(text);
+}
+
+/** One to four names of 1 to 64 characters; audiences.js has their form. */
+const AUDIENCE = /^[A-Za-z0-9_.:@-]{1,64}(?:,[A-Za-z0-9_.:@-]{1,64}){0,3}$/;
+
 /** Is its key as encodeKeyed writes it? @param {Buffer} publication with the flag KEY */
 function isKeyText(publication) {
-  const start = senderEnd(publication);
-  const end = start + tagOf(publication);
+  const start = textStart(publication);
+  const end = start + keyBytes(publication);
   if (end === start || end - start > MAX_KEY_BYTES || end > publication.length) return false;
   if (!isUtf8(publication.subarray(start, end))) return false;
   const text = publication.toString('utf8', start, end);

@@ -23,6 +23,8 @@
  * @property {() => boolean} isMarking is a `resync` being written to the members?
  * @property {(connection: Connection, frames: Buffer, end: Position) => void} write writes older
  *   publications, which end at that position, to a lagging member
+ * @property {(connection: Connection, position: Position) => void} pass tells a lagging member that it
+ *   has come to a position whose publication is hidden from it
  * @property {(connection: Connection, text: string, position: Position) => void} tell writes a push
  *   of encode.js to a member of a room with state, which has then reached that position
  * @property {(connection: Connection, position: Position, members: number) => void} resync writes a

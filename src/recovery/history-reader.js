@@ -1,5 +1,8 @@
 // history-reader.js: answers `history` commands from this worker's replay buffers or the broker. An
 // answer has at most `maxBytes`, and a command reads no more than that needs.
+//
+// Each reader gets the messages that it may see. If a page has none of them, the next one is read,
+// up to MAX_READS: an empty page would look like the end.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { encodeHistoryMessages } from '../protocol/encode.js';
@@ -8,8 +11,11 @@ import { asDeliverable } from './deliverable.js';
 import { unavailable } from './read-queue.js';
 
 const DEFAULT_LIMIT = 100;
+/** Pages that an answer reads to find a message for its reader. */
+const MAX_READS = 4;
 
 /** @import { HistoryPage } from '../backend/broker.js' */
+/** @import { Audiences } from '../protocol/audiences.js' */
 /** @import { Since } from '../protocol/decode.js' */
 /** @import { Position } from '../protocol/position.js' */
 
@@ -30,14 +36,25 @@ const DEFAULT_LIMIT = 100;
  * @property {boolean} hasMore more messages exist: newer ones for `since` and `sinceTimeMs`,
  *   otherwise older ones
  * @property {number} searchedBytes read to find the beginning, in addition to the messages
+ * @property {Position|null} next where the next page begins (`since`) or ends (`before`), if this one
+ *   has no message for its reader, and there are more
  */
 
 /**
  * @typedef {object} HistoryPart
- * @property {Buffer[]} publications consecutive, oldest first
- * @property {number} first offset of the first one
+ * @property {Row[]} rows the messages for the reader, oldest first
+ * @property {number} first offset of the first message that was read
+ * @property {number} last the same of the last one
+ * @property {boolean} isForward were they read after a position?
  * @property {string} epoch @property {number} offset of the stream's newest publication
  * @property {boolean} hasMore @property {number} searchedBytes as in HistoryAnswer
+ */
+
+/** @typedef {{publication: Buffer, offset: number}} Row */
+
+/**
+ * What a reader may see when the page has been read.
+ * @typedef {() => Audiences} Reader
  */
 
 export class HistoryReader {
@@ -56,23 +73,44 @@ export class HistoryReader {
   }
 
   /**
-   * @param {string} room @param {HistoryQuery} query
+   * @param {string} room @param {HistoryQuery} query @param {Reader} reader
+   * @param {boolean} [showsAudience] to backends
    * @returns {Promise<HistoryAnswer>} Rejects with a BrokerError or an error with such a code.
    */
-  async read(room, query) {
-    const page = await this.page(room, query);
+  async read(room, query, reader, showsAudience = false) {
+    const page = await this.page(room, query, reader);
     if (page === null) return NO_HISTORY;
-    const { publications, epoch, offset, first, hasMore, searchedBytes } = page;
-    const messages = encodeHistoryMessages(publications, first);
-    return { messages, position: { epoch, offset }, hasMore, searchedBytes };
+    const { rows, epoch, offset, first, last, isForward, hasMore, searchedBytes } = page;
+    const messages = encodeHistoryMessages(rows, showsAudience);
+    const isStuck = rows.length === 0 && hasMore;
+    const next = isStuck ? { epoch, offset: isForward ? last : first } : null;
+    return { messages, position: { epoch, offset }, hasMore, searchedBytes, next };
   }
 
   /**
    * Like `read`, as publications.
-   * @param {string} room @param {HistoryQuery} query
+   * @param {string} room @param {HistoryQuery} query @param {Reader} reader
    * @returns {Promise<HistoryPart|null>} null: the room has no history
    */
-  async page(room, { limit, since = null, before = null, sinceTimeMs = null }) {
+  async page(room, query, reader) {
+    let page = await this.#readPage(room, query, reader);
+    for (let reads = 1; reads < MAX_READS; reads++) {
+      if (page === null || !page.hasMore || page.rows.length > 0 || page.last < page.first) break;
+      const { epoch, first, last, isForward, searchedBytes } = page;
+      const place = isForward
+        ? { since: { epoch, offset: last, connectionId: '' } }
+        : { before: { epoch, offset: first } };
+      page = await this.#readPage(room, { limit: query.limit, ...place }, reader);
+      if (page !== null) page.searchedBytes += searchedBytes;
+    }
+    return page;
+  }
+
+  /**
+   * @param {string} room @param {HistoryQuery} query @param {Reader} reader
+   * @returns {Promise<HistoryPart|null>}
+   */
+  async #readPage(room, { limit, since = null, before = null, sinceTimeMs = null }, reader) {
     const rule = this.scheduler.historyOf(room);
     if (rule === null || rule.state !== undefined) return null;
     const count = Math.min(limit ?? DEFAULT_LIMIT, rule.size);
@@ -98,13 +136,14 @@ export class HistoryReader {
     const { start, end } = cut(resolved, maxBytes, isForward);
     const from = first + claims.start + start;
     const next = first + claims.start + end;
+    const audiences = reader();
+    const rows = resolved
+      .slice(start, end)
+      .map((publication, i) => ({ publication, offset: from + i }))
+      .filter(({ publication }) => audiences.maySee(publication));
     return {
-      publications: resolved.slice(start, end),
-      first: from,
-      epoch,
-      offset,
+      ...{ rows, first: from, last: next - 1, isForward, epoch, offset, searchedBytes },
       hasMore: isForward ? next > from && next <= offset : page.hasOlder || from > first,
-      searchedBytes,
     };
   }
 
@@ -231,6 +270,7 @@ const NO_HISTORY = Object.freeze({
   position: null,
   hasMore: false,
   searchedBytes: 0,
+  next: null,
 });
 
 /** @param {string} epoch @param {number} offset @returns {Since} */

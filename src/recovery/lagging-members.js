@@ -242,12 +242,15 @@ export class LaggingMembers {
     while (n < most.length && bytes + most[n].length <= STEP_BYTES) bytes += most[n++].length;
     const to = from + n;
     const replay = this.frames.framesOf(transport.format, { epoch, from, to }, publications);
-    const { frames, count } = replayFor(/** @type {Replay} */ (replay), [connection.id]);
+    const audiences = connection.audiencesIn(this.room);
+    const replayed = replayFor(/** @type {Replay} */ (replay), [connection.id], audiences);
+    const { frames, count, isBehind } = replayed;
     member.offset = to;
     if (count > 0) {
       this.delivery.write(connection, frames, { epoch, offset: to });
       this.counters.deliveries += count;
     }
+    if (isBehind) this.delivery.pass(connection, { epoch, offset: to });
     this.shared.steps.add(member);
   }
 

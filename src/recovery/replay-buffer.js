@@ -25,6 +25,8 @@ const MAX_EMPTY = 64;
  * @property {Buffer} frames @property {number} bytes of the frames and of these publications
  * @property {readonly {place: number, id: string}[]} excepts publications that exclude a
  *   connection: their index, and its id
+ * @property {readonly {place: number, publication: Buffer}[]} restricted publications with an
+ *   audience
  */
 
 /** Memory that the replay buffers of a worker share. */

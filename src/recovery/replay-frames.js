@@ -6,8 +6,9 @@
 import { resolveClaims } from '../protocol/claim.js';
 import { encodePublications, encodeWithout, FORMAT, hasEnds } from '../protocol/format.js';
 import { framesBytes } from '../protocol/frame.js';
-import { exceptOf } from '../protocol/publication.js';
+import { exceptOf, isRestricted } from '../protocol/publication.js';
 
+/** @import { Audiences } from '../protocol/audiences.js' */
 /** @import { Replay, ReplayBuffer } from './replay-buffer.js' */
 
 /**
@@ -20,6 +21,7 @@ import { exceptOf } from '../protocol/publication.js';
  * @typedef {object} Replayed
  * @property {Buffer} frames @property {number} count
  * @property {number} [from] offset before the first publication; absent if there are none
+ * @property {boolean} [isBehind] is the last publication hidden from the connection?
  */
 
 /** @type {readonly Buffer[]} */
@@ -56,6 +58,9 @@ export class ReplayFrames {
     const excepts = resolved
       .map((publication, place) => ({ place, id: exceptOf(publication) }))
       .filter(({ id }) => id !== '');
+    const restricted = resolved.flatMap((publication, place) =>
+      isRestricted(publication) ? { place, publication } : [],
+    );
     const { prefix } = this;
     const kept = hasEnds(plain) ? NONE : resolved;
     const replay = {
@@ -67,8 +72,13 @@ export class ReplayFrames {
       prefix,
       publications: kept,
       frames,
-      bytes: kept.reduce((sum, { length }) => sum + length, frames.length),
+      // Frames without what is hidden are kept, too.
+      bytes: kept.reduce(
+        (sum, { length }) => sum + length,
+        frames.length * (restricted.length > 0 ? 2 : 1),
+      ),
       excepts,
+      restricted,
     };
     this.buffer.keepReplay(replay);
     return replay;
@@ -76,16 +86,36 @@ export class ReplayFrames {
 }
 
 /**
- * Omits messages that exclude one of these connections.
+ * Omits messages that exclude one of these connections, or are not for the reader.
  * @param {Replay} replay @param {readonly string[]} ids of the client's connection and its former
  *   one
+ * @param {Audiences} audiences that the connection holds
+ * @returns {Replayed}
  */
-export function replayFor(replay, ids) {
-  const { from, to, format, frames, excepts } = replay;
-  const omitted = excepts.filter(({ id }) => ids.includes(id)).map(({ place }) => place);
+export function replayFor(replay, ids, audiences) {
+  const { from, to, format, frames, excepts, restricted } = replay;
+  const excluded = excepts.filter(({ id }) => ids.includes(id));
+  const hidden = restricted.filter(({ publication }) => !audiences.maySee(publication));
+  const places = new Set([...excluded, ...hidden].map(({ place }) => place));
+  const omitted = [...places].sort((a, b) => a - b);
   return {
-    frames: omitted.length === 0 ? frames : encodeWithout(format, replay, omitted),
+    frames: omitted.length === 0 ? frames : restOf(replay, format, omitted),
     count: to - from - omitted.length,
     from,
+    isBehind: hidden.at(-1)?.place === to - from - 1,
   };
 }
+
+/** @param {Replay} replay @param {number} format @param {readonly number[]} omitted */
+function restOf(replay, format, omitted) {
+  const text = omitted.join();
+  let rest = rests.get(replay);
+  if (rest?.text !== text) {
+    rest = { text, frames: encodeWithout(format, replay, omitted) };
+    rests.set(replay, rest);
+  }
+  return rest.frames;
+}
+
+/** Of each replay the latest frames without some publications. @type {WeakMap<Replay, {text: string, frames: Buffer}>} */
+const rests = new WeakMap();

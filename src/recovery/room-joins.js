@@ -11,8 +11,8 @@
 // wait for older publications, or for a read that proves the position. With both, `last` applies if
 // `since` is not recovered.
 //
-// A replay omits messages that its connection does not get. When a client returns, it names its
-// former connection in `since`.
+// A replay omits messages that its connection does not get, and those for audiences that it does not
+// hold. When a client returns, it names its former connection in `since`.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { replyFormatOf } from '../protocol/format.js';
@@ -95,11 +95,13 @@ import { replayFor } from './replay-frames.js';
 export class RoomJoins {
   /**
    * @param {object} parts @param {RoomStream} parts.stream
+   * @param {string} parts.room
    * @param {ReplayFrames} parts.frames of the room
    * @param {import('./delivery.js').Delivery} parts.delivery @param {Shared} parts.shared
    */
-  constructor({ stream, frames, delivery, shared }) {
+  constructor({ stream, room, frames, delivery, shared }) {
     this.stream = stream;
+    this.roomName = room;
     this.frames = frames;
     this.delivery = delivery;
     this.line = shared.joinLine;
@@ -307,7 +309,7 @@ export class RoomJoins {
     const range = { epoch: stream.epoch, from, to };
     const replay = this.frames.framesOf(format, range, stream.replayBuffer, maxReplayBytes);
     if (replay === null) return null;
-    const replayed = replayFor(replay, ids);
+    const replayed = replayFor(replay, ids, connection.audiencesIn(this.roomName));
     return replayed.frames.length > maxReplayBytes - pendingBytes ? null : replayed;
   }
 

@@ -34,6 +34,7 @@ const MAX_HELD_BYTES = 8 * 1024 * 1024;
 const MAX_PAUSE_TICKS = 8;
 
 /** @import { HistoryPage } from '../backend/broker.js' */
+/** @import { Connection } from '../hub/connection.js' */
 
 /** @typedef {{publication: Buffer, offset: number, epoch: string}} Arrival */
 
@@ -96,8 +97,8 @@ export class RoomSync {
 
   /** @returns {RoomJoins} */
   createJoins() {
-    const { frames, delivery, shared } = this;
-    return new RoomJoins({ stream: this, frames, delivery, shared });
+    const { room, frames, delivery, shared } = this;
+    return new RoomJoins({ stream: this, room, frames, delivery, shared });
   }
 
   /** The subscription is confirmed. */
@@ -180,7 +181,7 @@ export class RoomSync {
 
   /**
    * A member reads too slowly: it gets the room's messages in steps from now on.
-   * @param {import('../hub/connection.js').Connection} connection
+   * @param {Connection} connection
    * @param {import('../protocol/position.js').Position} position of the last one written to it
    */
   lag(connection, position) {
@@ -189,6 +190,9 @@ export class RoomSync {
     this.lagging ??= new LaggingMembers({ stream: this, room, size, frames, delivery, shared });
     this.lagging.add(connection, position);
   }
+
+  /** A member holds other audiences. Only a state has to follow. @param {Connection} _connection */
+  review(_connection) {}
 
   /** Compares the position at the next tick. */
   checkSoon() {

@@ -39,6 +39,8 @@ export class StateJoins extends RoomJoins {
     const { room } = this;
     const { epoch, offset } = since;
     if (epoch === '' || epoch === room.formerEpoch || room.mustEnd) return null;
+    // Which keys the client has depends on what it was allowed to see until then.
+    if (room.log.restricted > 0) return null;
     if (epoch !== room.epoch || offset > room.offset)
       return this.isUnknown(join, error) ? undefined : null;
     return offset >= room.log.floor ? offset : null;

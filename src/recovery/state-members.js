@@ -17,11 +17,13 @@
 // A member that begins with an empty map has no keys that were removed before (`floor`). If it
 // needed their tombstones, a slow reader would begin again at each removal, for ever.
 
+import { NO_AUDIENCES } from '../protocol/audiences.js';
 import { encodeStateNotice } from '../protocol/encode.js';
 import { encodePublications, FORMAT } from '../protocol/format.js';
 import { LaggingMember, LaggingMembers, MAX_STEP_COUNT, STEP_BYTES } from './lagging-members.js';
 
 /** @import { Connection } from '../hub/connection.js' */
+/** @import { Audiences } from '../protocol/audiences.js' */
 /** @import { Position } from '../protocol/position.js' */
 /** @import { CompactedLog } from '../protocol/compacted-log.js' */
 /** @typedef {import('./room-joins.js').RoomStream & {readonly log: CompactedLog}} StateStream */
@@ -58,6 +60,7 @@ class StateMember extends LaggingMember {
  * @typedef {object} Step
  * @property {number} from @property {number} end @property {string} epoch
  * @property {number} version offset of the state when it was made
+ * @property {Audiences} audiences of its members
  * @property {number} reached @property {number} count @property {Buffer} frames
  */
 
@@ -87,12 +90,15 @@ export class StateMembers extends LaggingMembers {
 
   /** The state was replaced: all members begin again. */
   restartAll() {
+    for (const connection of this.delivery.members()) this.restartMember(connection);
+  }
+
+  /** The member gets `reset`, then the state. @param {Connection} connection in the room */
+  restartMember(connection) {
     const { epoch } = this.state;
-    for (const connection of this.delivery.members()) {
-      const behind = this.members.get(connection);
-      if (behind === undefined && connection.isOpen) this.sync(connection, { epoch, offset: 0 }, 0);
-      this.lose(connection);
-    }
+    const behind = this.members.get(connection);
+    if (behind === undefined && connection.isOpen) this.sync(connection, { epoch, offset: 0 }, 0);
+    this.lose(connection);
   }
 
   /** @override @param {StateMember} member */
@@ -118,7 +124,7 @@ export class StateMembers extends LaggingMembers {
     const goal = isSyncing ? this.state.offset : end;
     // The member already has what waits in the outbox.
     if (offset > goal) return void this.waiting.add(member);
-    const { reached, count, frames } = this.#stepOf(connection.transport.format, member, goal);
+    const { reached, count, frames } = this.#stepOf(member, goal);
     member.moveTo(reached);
     if (count > 0) {
       this.delivery.write(connection, frames, { epoch, offset: reached });
@@ -159,18 +165,24 @@ export class StateMembers extends LaggingMembers {
     this.delivery.tell(connection, text, { epoch, offset });
   }
 
-  /** @param {number} format @param {StateMember} member @param {number} end @returns {Step} */
-  #stepOf(format, { epoch, offset: from }, end) {
+  /** @param {StateMember} member @param {number} end @returns {Step} */
+  #stepOf({ connection, epoch, offset: from }, end) {
+    const { format } = connection.transport;
     const plain = format === FORMAT.DEFLATED ? FORMAT.FRAMES : format;
     const { log, offset: version } = this.state;
+    // If all members see the same, they share their steps.
+    const audiences = log.restricted > 0 ? connection.audiencesIn(this.room) : NO_AUDIENCES;
     const known = this.latest[plain];
     const isSame = known?.from === from && known.end === end && known.epoch === epoch;
-    if (isSame && known.version === version) return known;
+    if (isSame && known.version === version && known.audiences === audiences) return known;
     const bounds = { maxCount: MAX_STEP_COUNT, maxBytes: STEP_BYTES };
     const { entries, reached } = log.read(from, end, bounds);
-    const publications = entries.map(({ publication }) => publication);
+    const publications = entries
+      .map(({ publication }) => publication)
+      .filter((publication) => audiences.maySee(publication));
     const frames = encodePublications(plain, this.frames.prefix, publications);
-    const step = { from, end, epoch, version, reached, count: entries.length, frames };
+    const { length: count } = publications;
+    const step = { from, end, epoch, version, reached, count, frames, audiences };
     this.latest[plain] = step;
     return step;
   }

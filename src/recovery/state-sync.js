@@ -5,9 +5,18 @@
 //   a gap         one read brings the newest change of each key after the worker's position
 //   no proof      (another epoch, or a forgotten tombstone that the worker lacks): the same read
 //                 brings the whole state. All members get `reset`, then that state
+//   an audience   (docs/architecture/audiences.md): members from whom a key is hidden now get
+//                 `reset`, then the state that they may see
 
 import { CompactedLog } from '../protocol/compacted-log.js';
-import { hasKey, isPublication, withPosition } from '../protocol/publication.js';
+import {
+  audienceTextOf,
+  hasKey,
+  isPublication,
+  isRestricted,
+  keyTextOf,
+  withPosition,
+} from '../protocol/publication.js';
 import { RoomSync } from './room-sync.js';
 import { StateJoins } from './state-joins.js';
 import { StateMembers } from './state-members.js';
@@ -40,8 +49,8 @@ export class StateSync extends RoomSync {
 
   /** @override */
   createJoins() {
-    const { frames, delivery, shared } = this;
-    return new StateJoins({ stream: this, frames, delivery, shared });
+    const { room, frames, delivery, shared } = this;
+    return new StateJoins({ stream: this, room, frames, delivery, shared });
   }
 
   /** @override */
@@ -140,9 +149,27 @@ export class StateSync extends RoomSync {
       this.counters.malformed++;
       return null;
     }
-    const positioned = withPosition(publication, offset, this.epoch);
-    this.log.put(offset, publication, positioned);
-    return positioned;
+    const { log } = this;
+    const isPlain = log.restricted === 0 && !isRestricted(publication);
+    const former = isPlain ? undefined : log.get(keyTextOf(publication));
+    const before = former === undefined ? '' : audienceTextOf(former.publication);
+    const kept = log.put(offset, withPosition(publication, offset, this.epoch));
+    if (former !== undefined && audienceTextOf(kept) !== before) this.#hide(kept, before);
+    return kept;
+  }
+
+  /** Members that could see the key, and no longer may, begin again. @param {Buffer} publication @param {string} before */
+  #hide(publication, before) {
+    for (const connection of this.delivery.members()) {
+      const audiences = connection.audiencesIn(this.room);
+      if (audiences.holdsOneOf(before) && !audiences.maySee(publication))
+        this.members.restartMember(connection);
+    }
+  }
+
+  /** @override The member may see other keys now. @param {Connection} connection a member */
+  review(connection) {
+    if (this.log.restricted > 0) this.members.restartMember(connection);
   }
 
   #countBytes() {

@@ -16,7 +16,7 @@
 /**
  * One of several messages.
  * @template {object} Rooms
- * @typedef {{[P in keyof Rooms & string]: {room: TemplateOf<P>, payload: Rooms[P], key?: string, except?: string, expect?: {epoch: string, offset: number}|{offset: 0}, idempotencyKey?: string}}[keyof Rooms & string]} Message
+ * @typedef {{[P in keyof Rooms & string]: {room: TemplateOf<P>, payload: Rooms[P], key?: string, except?: string, audience?: readonly string[], expect?: {epoch: string, offset: number}|{offset: 0}, idempotencyKey?: string}}[keyof Rooms & string]} Message
  */
 
 export {};

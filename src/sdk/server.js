@@ -15,6 +15,7 @@ import { FanfareApiError } from './api-error.js';
  * @property {string} [except] id of a connection that does not get the message
  * @property {Position|{offset: 0}} [expect] publishes only if the room is at this position, else
  *   `CONFLICT`
+ * @property {readonly string[]} [audience] 1 to 4 names: only users who hold one of them get the message
  * @property {string} [idempotencyKey] 1 to 128 visible ASCII characters; a random one if absent
  */
 
@@ -106,6 +107,7 @@ export class FanfareServer {
    * @returns {Promise<Result[]>} in the order of the messages
    */
   async publishMany(messages, options) {
+    messages.forEach(requireAudience);
     const keyed = messages.map((message) => ({
       ...message,
       idempotencyKey: message.idempotencyKey ?? newKey(),
@@ -248,11 +250,13 @@ export class FanfareServer {
 
   /**
    * Joins all connections of a user to rooms.
-   * @param {string} user @param {readonly RoomName<Rooms>[]} rooms @param {CallOptions} [options]
+   * @param {string} user @param {readonly RoomName<Rooms>[]} rooms
+   * @param {{audiences?: readonly string[]} & CallOptions} [options] `audiences`: up to 16 that the user
+   *   holds there, instead of those given before
    * @returns {Promise<{connections: number}>} that are in all of the rooms now
    */
-  async join(user, rooms, options) {
-    return this.#act(`users/${partOf(user, 'user')}/join`, { rooms }, options);
+  async join(user, rooms, { audiences, ...options } = {}) {
+    return this.#act(`users/${partOf(user, 'user')}/join`, { rooms, audiences }, options);
   }
 
   /**
@@ -287,8 +291,9 @@ export class FanfareServer {
    * @param {PublishOptions} [options]
    */
   #publish(to, content, options = {}) {
-    const { key, except, expect } = options;
-    const more = { key, except, expect: positionOf(expect) };
+    const { key, except, expect, audience } = options;
+    const more = { key, except, expect: positionOf(expect), audience };
+    requireAudience(options);
     const headers = keyHeader(options);
     if (typeof to === 'string')
       return this.#act('publish', { room: to, ...content, ...more }, options, headers);
@@ -359,6 +364,15 @@ const newKey = () => crypto.randomUUID();
 /** @param {{idempotencyKey?: string}} [options] @returns {Record<string, string>} */
 function keyHeader({ idempotencyKey } = {}) {
   return { 'Idempotency-Key': idempotencyKey ?? newKey() };
+}
+
+/** JSON would leave it out, and the message would be for everybody. @param {{audience?: unknown}} options */
+function requireAudience(options) {
+  if ('audience' in options && options.audience === undefined)
+    throw new FanfareApiError('INVALID_FIELD', {
+      field: 'audience',
+      message: 'audience: it is undefined.',
+    });
 }
 
 /** @param {string} room */

@@ -4,6 +4,9 @@
 import { FanfareApiError } from './api-error.js';
 
 const ROOM_RIGHTS = /** @type {const} */ (['join', 'publish', 'presence', 'history']);
+const ALL_RIGHTS = [...ROOM_RIGHTS, 'audience'];
+const MAX_AUDIENCES = 16;
+const AUDIENCE = /^(?:\*|[A-Za-z0-9_.:@-]{1,64})$/;
 const MAX_USER_LENGTH = 128;
 /** Bytes of a user's name as ASCII in JSON. */
 const MAX_SENDER_BYTES = 255;
@@ -28,11 +31,13 @@ const utf8 = new TextEncoder();
 /**
  * @typedef {object} Claims
  * @property {string|number} user `sub`: 1 to 128 characters, or an integer
- * @property {readonly string[]|Partial<Record<'join'|'publish'|'presence'|'history', readonly string[]>>} [rooms]
- *   patterns of rooms for each right, or for all four. No list: no right
+ * @property {readonly string[]|(Partial<Record<'join'|'publish'|'presence'|'history'|'audience', readonly string[]>> & {[pattern: string]: readonly string[]|{audiences: readonly string[]}|undefined})} [rooms]
+ *   patterns of rooms for each right, or for the first four. No list: no right. `audience`: to publish for
+ *   an audience. `{'doc.*': {audiences: ['staff']}}`: up to 16 audiences of the user in these rooms
  * @property {boolean} [broadcast] may it send to every connection?
  * @property {readonly string[]} [autojoin] up to 100 rooms that the server joins for each connection
  * @property {unknown} [info] what presence shows of the user: JSON of at most 1 KiB
+ * @property {readonly string[]} [audiences] up to 16 audiences of the user, in every room; `*`: all
  * @property {string} [app] id of the app whose rooms and users these are
  * @property {string} [tokenId] `jti`, by which the token can be revoked
  * @property {string} [audience] `aud` @property {string} [issuer] `iss`
@@ -101,10 +106,16 @@ function rightsOf(rooms) {
     ? Object.fromEntries(ROOM_RIGHTS.map((right) => [right, rooms]))
     : /** @type {Record<string, readonly string[]>} */ (rooms);
   for (const [right, patterns] of Object.entries(rights)) {
+    if (typeof patterns === 'object' && !Array.isArray(patterns)) {
+      const { audiences, ...others } = /** @type {Record<string, unknown>} */ (patterns ?? {});
+      const isHeld = areAudiences(audiences) && Object.keys(others).length === 0;
+      requireThat(PATTERN.test(right) && isHeld, `rooms.${right}`, '{audiences} of a pattern');
+      continue;
+    }
     requireThat(
-      ROOM_RIGHTS.some((one) => one === right),
+      ALL_RIGHTS.includes(right),
       `rooms.${right}`,
-      `the rights are ${ROOM_RIGHTS.join(', ')}`,
+      `the rights are ${ALL_RIGHTS.join(', ')}`,
     );
     requireThat(
       isListOf(PATTERN, patterns),
@@ -135,6 +146,11 @@ function isListOf(form, list) {
     list.length <= MAX_LISTED &&
     list.every((one) => typeof one === 'string' && form.test(one))
   );
+}
+
+/** @param {unknown} list */
+function areAudiences(list) {
+  return isListOf(AUDIENCE, list) && /** @type {unknown[]} */ (list).length <= MAX_AUDIENCES;
 }
 
 /** @param {unknown} id */
@@ -171,6 +187,7 @@ const RULES = {
   rooms: [(value) => typeof value === 'object' && value !== null, 'patterns, or lists of them'],
   broadcast: [(value) => typeof value === 'boolean', 'true or false'],
   autojoin: [(value) => isListOf(ROOM, value), `up to ${MAX_LISTED} names of rooms`],
+  audiences: [areAudiences, `up to ${MAX_AUDIENCES} names of 1 to 64 characters`],
   info: [isInfo, `JSON of at most ${MAX_INFO_BYTES} bytes and ${MAX_INFO_DEPTH} levels`],
   app: [isText, 'the id of an app'],
   tokenId: [isTokenId, `1 to ${MAX_TOKEN_ID_LENGTH} characters`],

@@ -154,13 +154,14 @@ export class FleetMember {
    * @returns {Promise<number|null>} connections that are in all of the rooms, or about to be
    */
   async #join(args) {
-    const { rooms } = args;
+    const { rooms, audiences } = args;
     const user = 'of' in args ? args.of.user : args.user;
     const found = await this.#targeted(args);
     if (found === null) return null;
     return found.filter(
       (connection) =>
-        rooms.filter((room) => this.joins.joinAs(connection, room, user)).length === rooms.length,
+        rooms.filter((room) => this.joins.joinAs(connection, room, user, audiences)).length ===
+        rooms.length,
     ).length;
   }
 

@@ -5,6 +5,7 @@
 // A newer version may append fields. A worker that does not know a verb does not answer. Other
 // programs may publish on the same Redis, so each side checks all fields: malformed texts are null.
 
+import { isHeldList } from '../protocol/audiences.js';
 import { isEpoch } from '../protocol/position.js';
 import { isConnectionId } from '../protocol/publication.js';
 
@@ -119,7 +120,10 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @typedef {{user: string, connectionId: null}|{user: null, connectionId: string} |{user: null,
  *   connectionId: null, of: Some}} Target
  */
-/** @typedef {{user: string, rooms: string[]}|{user: null, of: Some, rooms: string[]}} Membership */
+/**
+ * `audiences` of a join: an older worker ignores them, and its members see less.
+ * @typedef {({user: string}|{user: null, of: Some}) & {rooms: string[], audiences?: string[]}} Membership
+ */
 /**
  * One of them is not null. An older asker does not send `room`.
  * @typedef {{address: string|null, connectionId: string|null, room?: string|null}} Place
@@ -293,9 +297,9 @@ function isPart(value) {
 }
 
 /** @param {Fields} args */
-function isMembership({ user, of, rooms }) {
+function isMembership({ user, of, rooms, audiences = [] }) {
   const isWhom = of === undefined ? isUserName(user) : user === null && isSome(of);
-  return isWhom && isListOf(rooms, MAX_ROOMS, isRoomName);
+  return isWhom && isListOf(rooms, MAX_ROOMS, isRoomName) && isHeldList(audiences);
 }
 
 /** @param {unknown} value @returns {value is Some} */

@@ -331,11 +331,12 @@ export class Fleet {
    * Joins all connections of a user, or some, to rooms, whatever their tokens permit. Each gets a
    * push `joined`.
    * @param {string|Whom} whom a user's name @param {readonly string[]} rooms at most 1000
+   * @param {readonly string[]} [audiences] that it holds there; absent: those that it was given before
    * @returns {Promise<number>} connections that are in all of the rooms now. A connection in as many
    *   rooms as allowed joins no more. Rejects as `disconnect` does.
    */
-  join(whom, rooms) {
-    return this.#moveUser('join', whom, rooms);
+  join(whom, rooms, audiences) {
+    return this.#moveUser('join', whom, rooms, audiences && { audiences: [...audiences] });
   }
 
   /**
@@ -348,12 +349,15 @@ export class Fleet {
     return this.#moveUser('leave', whom, rooms);
   }
 
-  /** @param {'join'|'leave'} verb @param {string|Whom} whom @param {readonly string[]} rooms */
-  #moveUser(verb, whom, rooms) {
+  /**
+   * @param {'join'|'leave'} verb @param {string|Whom} whom @param {readonly string[]} rooms
+   * @param {{audiences?: string[]}} [more]
+   */
+  #moveUser(verb, whom, rooms, more) {
     const target = typeof whom === 'string' ? { user: whom } : whom;
     const of = someOf(target);
-    if (of === null) return this.#act(verb, { user: target.user, rooms: [...rooms] });
-    return this.#act(verb, { user: null, of, rooms: [...rooms] }, mostOf(of));
+    if (of === null) return this.#act(verb, { user: target.user, rooms: [...rooms], ...more });
+    return this.#act(verb, { user: null, of, rooms: [...rooms], ...more }, mostOf(of));
   }
 
   /**

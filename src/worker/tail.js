@@ -5,6 +5,7 @@
 
 import { Clientless } from '../hub/clientless.js';
 import { Connection } from '../hub/connection.js';
+import { EVERY_AUDIENCE } from '../protocol/audiences.js';
 import { FORMAT } from '../protocol/format.js';
 import { readHeader } from '../protocol/frame.js';
 
@@ -34,12 +35,12 @@ export class Tail extends Clientless {
    * @param {() => void} parts.onEnd the broker has refused the subscription
    */
   constructor({ hub, room, onLines, onEnd }) {
-    super(FORMAT.FRAMES);
+    super(FORMAT.OPERATOR);
     this.hub = hub;
     this.room = room;
     this.onLines = onLines;
     this.onEnd = onEnd;
-    this.connection = new Connection(this, '');
+    this.connection = new OperatorConnection(this, '');
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
   }
@@ -94,5 +95,13 @@ export class Tail extends Clientless {
     this.#lines = [];
     this.#bytes = 0;
     this.#left = 0;
+  }
+}
+
+/** Sees every message. */
+class OperatorConnection extends Connection {
+  /** @override */
+  audiencesIn() {
+    return EVERY_AUDIENCE;
   }
 }

@@ -35,7 +35,7 @@ function newerMessage(text, position) {
     at += 24;
   }
   if (text !== '') at = writePublication(message, at, Buffer.from(text));
-  at = message.writeUInt32BE(0xc0000002, at);
+  at = message.writeUInt32BE(0xc0000003, at);
   at += message.write('of another form', at);
   return message.subarray(0, at);
 }
@@ -76,7 +76,7 @@ test('a message of a newer version is dropped and counted, and earlier publicati
   assert.equal(worker.counters.unknownVersions, 2);
   assert.equal(worker.counters.malformed, 0);
   assert.deepEqual(worker.lost, []);
-  const lines = worker.lines.filter(({ version }) => version === 2);
+  const lines = worker.lines.filter(({ version }) => version === 3);
   assert.equal(lines.length, 1, 'one line a minute');
 });
 

@@ -141,7 +141,7 @@ export function mainOf(folder) {
 /** @typedef {readonly (readonly [from: string, to: string])[]} Edits each replaces all places */
 
 /**
- * The form of the next version: message version 2, in which all bits of a publication are inverted.
+ * The form of the next version: message version 3, in which all bits of a publication are inverted.
  * So a reader that takes one for the other delivers no valid JSON. Values of idempotency keys begin
  * with `@2 `.
  * @type {Readonly<Record<string, Edits>>}
@@ -154,7 +154,7 @@ const READ_NEXT = {
     ],
     [
       'if (head > VERSION && head <= VERSION + MAX_VERSION) {',
-      'if (head === VERSION + 2) { this.isNext = true; this.at = start; continue; }\n      if (head > VERSION && head <= VERSION + MAX_VERSION) {',
+      'if (head === VERSION + 3) { this.isNext = true; this.at = start; continue; }\n      if (head > VERSION && head <= VERSION + MAX_VERSION) {',
     ],
     [
       'this.publication = message.subarray(start, end);',
@@ -193,12 +193,12 @@ const WRITE_NEXT = {
     ],
     ['message.bodyBytes = size;', 'message.bodyBytes += size;'],
     [
-      'this.bodyBytes = HEAD_BYTES + publication.length;',
-      'this.bodyBytes += HEAD_BYTES + publication.length;',
+      'this.bodyBytes = versionedBytes(publication);',
+      'this.bodyBytes += versionedBytes(publication);',
     ],
     [
       'let at = start;\n    for (const publication of this.publications)',
-      'let at = buffer.writeUInt32BE(0xc0000002, start);\n    for (const publication of this.publications)',
+      'let at = buffer.writeUInt32BE(0xc0000003, start);\n    for (const publication of this.publications)',
     ],
   ],
   'backend/redis/lua/publishing.lua': [

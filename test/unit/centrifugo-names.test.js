@@ -9,6 +9,7 @@ import { RoomRules } from '../../src/config/room-patterns.js';
 import { clientOf } from '../../src/doors/centrifugo/codec/client-id.js';
 import { membersOf, statsOf } from '../../src/doors/centrifugo/codec/members.js';
 import { readStream } from '../../src/doors/centrifugo/stream.js';
+import { NO_AUDIENCES } from '../../src/protocol/audiences.js';
 import { encodeMember } from '../../src/protocol/encode.js';
 import { encodePublication, KIND, payloadText } from '../../src/protocol/publication.js';
 
@@ -130,8 +131,10 @@ function readerOf({ epoch = 'e' } = {}) {
     });
     const hasMore = since ? end <= 10 : first > 3;
     return {
-      publications,
+      rows: publications.map((publication, i) => ({ publication, offset: first + i })),
       first,
+      last: end - 1,
+      isForward: since != null,
       epoch: pages++ === 0 ? 'e' : epoch,
       offset: 10,
       hasMore,
@@ -144,7 +147,7 @@ function readerOf({ epoch = 'e' } = {}) {
 /** @param {Partial<import('../../src/doors/centrifugo/stream.js').StreamQuery>} query */
 async function offsetsOf(query) {
   const all = { limit: 100, since: null, isReverse: false, ...query };
-  const { publications, ...position } = await readStream(readerOf(), 'r', all);
+  const { publications, ...position } = await readStream(readerOf(), 'r', all, () => NO_AUDIENCES);
   assert.deepEqual(position, { epoch: 'e', offset: 10 });
   for (const { offset, publication } of publications)
     assert.equal(payloadText(publication), String(offset));
@@ -173,5 +176,8 @@ test('a stream that cannot be read as asked is refused with its code', async () 
     [107, 'r', { since: { offset: 0, epoch: '' }, isReverse: true }, readerOf()],
     [112, 'r', {}, readerOf({ epoch: 'forked' })],
   ]))
-    await assert.rejects(readStream(reader, room, { ...query, ...more }), { code });
+    await assert.rejects(
+      readStream(reader, room, { ...query, ...more }, () => NO_AUDIENCES),
+      { code },
+    );
 });

@@ -191,7 +191,7 @@ class Scene {
     const isDenied = this.#draw(4) === 0;
     const verdict = {
       refusal: isDenied ? refusal('DENIED', 'no') : null,
-      answer: { payload: null },
+      answer: { payload: null, audience: '', audiences: [] },
     };
     if (isDenied) client.denied++;
     if (this.#draw(4) === 0) return verdict;

@@ -93,7 +93,7 @@ test('a backend gets the arguments of each hook, with headers by list and its si
   const { data, info } = /** @type {any} */ (ann);
   await hooks.call('onConnect', [handshake({ token: 't', user: 'ann', data: { lang: 'de' } })]);
   await hooks.call('onJoin', [ann, 'chat.1']);
-  await hooks.call('onPublish', [visitor(), 'chat.1', { text: 'hi' }], 'k');
+  await hooks.call('onPublish', [visitor(), 'chat.1', { text: 'hi' }], { key: 'k' });
   await hooks.call('onRpc', [visitor(), 'add', undefined]);
   await hooks.call('onSend', [visitor(), 1]);
   await hooks.call('onDisconnect', [visitor()]);

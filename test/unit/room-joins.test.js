@@ -234,7 +234,7 @@ const sessionWith = ({ join = [], history = [], autojoin = [] }) =>
       tokenId: null,
       issuedAtMs: 0,
       expiresAtMs: Number.POSITIVE_INFINITY,
-      rights: new Rights({ join, publish: [], presence: [], history }),
+      rights: new Rights({ join, publish: [], presence: [], history, audience: [] }),
       mayBroadcast: false,
       autojoin,
       info: null,

@@ -85,7 +85,7 @@ test('--check says that a token is accepted, for whom and for what', async () =>
   issued 5 s ago, expires in 60 s
   id "\\u001b\\u202e"
   rooms: join chat.*, news
-  rooms.subscribe is no right: there are join, publish, presence, history
+  rooms.subscribe is no right: there are join, publish, presence, history, audience
 `,
     });
 });

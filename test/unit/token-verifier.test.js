@@ -373,7 +373,7 @@ const WHY = /** @type {const} */ ([
     token({ ...minute, rooms: ['a'] }),
     'claims',
     'rooms',
-    'claim rooms: it is not an object with lists of up to 100 room patterns: join, publish, presence, history',
+    'claim rooms: it is not an object with lists of up to 100 room patterns: join, publish, presence, history, audience',
   ],
   [
     'abc',

@@ -244,7 +244,7 @@ test('a message is reported when the broker has accepted it, in the rooms that a
   assert.deepEqual(reported, []);
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(answered.sort(), ['0', '1', '2', 'no 3']);
-  const shown = { sender: 'ann', payload: '{"text":"h\u00e9"}' };
+  const shown = { sender: 'ann', payload: '{"text":"h\u00e9"}', audience: '' };
   // The key as the broker has it: another user may use the same one.
   assert.deepEqual(reported, [
     { room: 'chat.a', ...shown, offset: undefined, key: undefined, idempotencyKey: 'ann chat.a' },

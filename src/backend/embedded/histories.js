@@ -429,7 +429,7 @@ class StateStream extends Stream {
 
   /** @param {Buffer} publication that fits into the log; copied */
   set(publication) {
-    this.log.put(++this.offset, publication, copyOf(publication));
+    this.log.put(++this.offset, copyOf(publication));
     this.#count();
   }
 

@@ -58,7 +58,7 @@ import { entriesIn, publicationsIn } from './histories.js';
  * The version of these messages, and of those in worker/control-messages.js. Raise it when you
  * change, remove or add one (docs/architecture/versions.md).
  */
-export const RELAY_VERSION = 8;
+export const RELAY_VERSION = 9;
 
 export const OP = Object.freeze({
   HELLO: 1,

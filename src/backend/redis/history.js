@@ -28,7 +28,7 @@
 import { randomFillSync } from 'node:crypto';
 import { ReplyError } from 'ioredis';
 import { EPOCH_BYTES } from '../../protocol/position.js';
-import { BatchReader, HEAD_BYTES } from '../batch.js';
+import { BatchReader, versionedBytes } from '../batch.js';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
 import { BrokerError, conflict, notAsExpected } from '../errors.js';
 import { Message, NO_BODY, unavailable } from './publisher.js';
@@ -130,7 +130,7 @@ export class RedisHistory {
 
   /** In a call. @param {Buffer} publication */
   bytesOf(publication) {
-    return HEAD_BYTES + publication.length;
+    return versionedBytes(publication);
   }
 
   /** Must a publication be a call of its own, announced by reference? @param {number} bytes */

@@ -13,7 +13,7 @@
 
 import { randomUUID } from 'node:crypto';
 import { ReplyError } from 'ioredis';
-import { encodeReference, HEAD_BYTES, writePublication } from '../batch.js';
+import { encodeReference, versionedBytes, writeVersioned } from '../batch.js';
 import { IDEMPOTENCY_MS } from '../broker.js';
 import { deferred } from '../deferred.js';
 import { BrokerError, conflict } from '../errors.js';
@@ -82,7 +82,7 @@ export class RedisPublisher {
 
   /** @param {string} room @param {Buffer} publication @returns {Promise<void>} */
   publish(room, publication) {
-    const size = HEAD_BYTES + publication.length;
+    const size = versionedBytes(publication);
     const refusal = this.refusal(size);
     if (refusal !== '') return unavailable(refusal);
     let message = this.latest.get(room);
@@ -92,7 +92,7 @@ export class RedisPublisher {
       message = new Message(
         this,
         keys.channelOf(room),
-        encodeReference(id),
+        encodeReference(id, publication),
         keys.blobOf(room, id),
         publication,
       );
@@ -122,7 +122,7 @@ export class RedisPublisher {
    * @param {string} fingerprint of the payload; may be empty @returns {Promise<void>}
    */
   publishOnce(room, publication, idempotencyKey, fingerprint) {
-    const size = HEAD_BYTES + publication.length;
+    const size = versionedBytes(publication);
     const refusal = this.refusal(size);
     if (refusal !== '') return unavailable(refusal);
     const message = new OnceMessage(this, room, publication, idempotencyKey, fingerprint);
@@ -281,7 +281,7 @@ export class Message extends OwnCommand {
   writeBody(buffer, start) {
     if (this.body !== null) return start + this.body.copy(buffer, start);
     let at = start;
-    for (const publication of this.publications) at = writePublication(buffer, at, publication);
+    for (const publication of this.publications) at = writeVersioned(buffer, at, publication);
     return at;
   }
 
@@ -350,14 +350,14 @@ class OnceMessage extends Message {
     super(publisher, keys.channelOf(room), null, onceKey, NO_BODY);
     this.fingerprint = fingerprint;
     this.blobKey = '';
-    if (HEAD_BYTES + publication.length <= maxPubsubBytes) {
+    if (versionedBytes(publication) <= maxPubsubBytes) {
       this.publications.push(publication);
-      this.bodyBytes = HEAD_BYTES + publication.length;
+      this.bodyBytes = versionedBytes(publication);
       return;
     }
     const id = randomUUID();
     this.blobKey = keys.blobOf(room, id);
-    this.body = encodeReference(id);
+    this.body = encodeReference(id, publication);
     this.bodyBytes = this.body.length;
     this.stored = publication;
   }

@@ -46,7 +46,7 @@ export class ReadCommands {
     const { historyReader, historyOf } = this.services.api;
     this.#read(connection, client, id, {
       ...{ right: 'history', channel, room, hasPart: historyOf(room) !== null },
-      read: () => readStream(historyReader, room, query),
+      read: () => readStream(historyReader, room, query, () => connection.audiencesIn(room)),
       reply: (/** @type {Stream} */ stream) => ({ history: resultOf(stream) }),
     });
   };

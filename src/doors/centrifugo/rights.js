@@ -26,7 +26,7 @@ export class ClientRights {
   constructor({ centrifugo, auth }) {
     this.isOpen = auth === 'off';
     /** @type {Record<RoomRight, string[]>} */
-    const lists = { join: [], publish: [], presence: [], history: [] };
+    const lists = { join: [], publish: [], presence: [], history: [], audience: [] };
     for (const { right, pattern } of centrifugo?.allow ?? [])
       lists[/** @type {RoomRight} */ (NAMES[right])].push(...roomPatternsOf(pattern));
     this.allowed = new Rights(lists);

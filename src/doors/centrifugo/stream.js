@@ -6,7 +6,7 @@ import { DoorError } from './codec/errors.js';
 /** The bound for backends. They ask again from the end of an answer. */
 const MAX_BYTES = 4 * 1024 * 1024;
 
-/** @import { HistoryPart, HistoryReader } from '../../recovery/history-reader.js' */
+/** @import { HistoryReader, Reader } from '../../recovery/history-reader.js' */
 
 /**
  * @typedef {object} StreamQuery
@@ -24,12 +24,13 @@ const MAX_BYTES = 4 * 1024 * 1024;
 
 /**
  * @param {Pick<HistoryReader, 'page'>} reader @param {string} room @param {StreamQuery} query
+ * @param {Reader} forWhom
  * @returns {Promise<Stream>} @throws {DoorError} 107, 108 or 112; or an error of the broker
  */
-export async function readStream(reader, room, query) {
+export async function readStream(reader, room, query, forWhom) {
   const { limit, since, isReverse, maxBytes = MAX_BYTES } = query;
   if (isReverse && since?.offset === 0) throw new DoorError(107, 'nothing is below offset 0');
-  const top = await reader.page(room, { limit: 0 });
+  const top = await reader.page(room, { limit: 0 }, forWhom);
   if (top === null) throw new DoorError(108, 'the channel has no history');
   const { epoch, offset } = top;
   if (since !== null && since.epoch !== '' && since.epoch !== epoch) throw new DoorError(112);
@@ -46,23 +47,19 @@ export async function readStream(reader, room, query) {
       isReverse
         ? { limit: rest, before: from }
         : { limit: rest, since: { ...from, connectionId: '' } },
+      forWhom,
     );
     // The history has been deleted meanwhile, or another stream has begun.
     if (page === null || page.epoch !== epoch) throw new DoorError(112);
-    const rows = rowsOf(page);
+    const { rows } = page;
     if (isReverse) rows.reverse();
     for (const row of rows) {
       bytes += row.publication.length;
       if (bytes > maxBytes && publications.length > 0) break;
       publications.push(row);
-      place = row.offset;
     }
+    place = isReverse ? page.first : page.last;
     if (rows.length === 0 || !page.hasMore) break;
   }
   return { publications, epoch, offset };
-}
-
-/** @param {HistoryPart} page */
-function rowsOf({ publications, first }) {
-  return publications.map((publication, index) => ({ offset: first + index, publication }));
 }

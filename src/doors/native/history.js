@@ -39,9 +39,12 @@ export class HistoryCommand {
     this.reads.read(connection, id, name, {
       right: 'history',
       mayRead: session.mayReadHistory(name),
-      read: () => this.historyReader.read(name, { limit, since, before, sinceTimeMs }),
-      send({ messages, position, hasMore, searchedBytes }) {
-        const after = historySuffix(position, hasMore, id);
+      read: () =>
+        this.historyReader.read(name, { limit, since, before, sinceTimeMs }, () =>
+          connection.audiencesIn(name),
+        ),
+      send({ messages, position, hasMore, searchedBytes, next }) {
+        const after = historySuffix(position, hasMore, next, id);
         connection.sendAround(historyPrefix(name), messages, 0, messages.length, after);
         return messages.length + searchedBytes;
       },

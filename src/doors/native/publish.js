@@ -1,5 +1,6 @@
 // publish.js: the command message.
 
+import { readAudience } from '../../protocol/audiences.js';
 import { isIdempotencyKey, readExpect } from '../../protocol/decode.js';
 import { encodeAck } from '../../protocol/encode.js';
 
@@ -7,6 +8,7 @@ const NO_PAYLOAD = 'A message has either a payload or a text, which is a string.
 const BAD_ECHO = 'echo is true or false.';
 const BAD_EXPECT =
   'expect is a position, {epoch, offset}; for a room without messages {offset: 0}.';
+const BAD_AUDIENCE = 'audience is a list of 1 to 4 different names of 1 to 64 characters.';
 const BAD_IDEMPOTENCY_KEY = 'idempotencyKey is a string of 1 to 128 characters.';
 
 /** @import { Connection } from '../../hub/connection.js' */
@@ -35,6 +37,8 @@ export class MessageCommand {
       return this.replies.invalid(connection, id, BAD_IDEMPOTENCY_KEY);
     const expect = readExpect(command.expect);
     if (expect === undefined) return this.replies.invalid(connection, id, BAD_EXPECT);
+    const audience = command.audience === undefined ? '' : readAudience(command.audience);
+    if (audience === undefined) return this.replies.invalid(connection, id, BAD_AUDIENCE);
     const { session } = connection;
     const name =
       command.room === undefined ? onlyRoom(connection) : session.validRoomOf(command.room);
@@ -50,6 +54,7 @@ export class MessageCommand {
       owner: key === undefined ? '' : session.keyOwner,
       app: session.app,
       expect: expect ?? undefined,
+      audience,
       mayPublish: name !== null && session.mayPublish(name),
     });
   }

@@ -66,7 +66,8 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @property {(target: Whom|{connectionId: string}, code?: number, reason?: string) =>
  *   Promise<number>}
  *   disconnect
- * @property {(whom: string|Whom, rooms: readonly string[]) => Promise<number>} join
+ * @property {(whom: string|Whom, rooms: readonly string[], audiences?: readonly string[]) => Promise<number>}
+ *   join
  * @property {(whom: string|Whom, rooms: readonly string[]) => Promise<number>} leave
  * @property {(whom: Whom, expiresAtMs: number) => Promise<number>} renew
  * @property {() => Promise<{workers: SeenWorker[], isPartial: boolean}>} workers

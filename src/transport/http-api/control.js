@@ -4,6 +4,7 @@ import { isUser } from '../../protocol/decode.js';
 import { sees } from './connections.js';
 import { ApiFault, badValue, incomplete } from './fault.js';
 import {
+  audiences,
   closeCode,
   connectionId,
   invalid,
@@ -18,7 +19,8 @@ import {
 /** @import { Call, Services } from './call.js' */
 
 const DISCONNECT = { user, connectionId, code: closeCode };
-const ROOMS = { rooms };
+const JOIN = { rooms, audiences };
+const LEAVE = { rooms };
 const REVOKE = { user, tokenId, issuedBefore: seconds };
 
 export class ControlRoutes {
@@ -50,13 +52,13 @@ export class ControlRoutes {
 
   /** `POST users/:user/join` @param {Call} call */
   join = async (call) => {
-    const { whom, rooms: named } = userAndRooms(call);
-    return { connections: await this.fleet.join(whom, named) };
+    const { whom, rooms: named, audiences: held } = userAndRooms(call, JOIN);
+    return { connections: await this.fleet.join(whom, named, held) };
   };
 
   /** `POST users/:user/leave` @param {Call} call */
   leave = async (call) => {
-    const { whom, rooms: named } = userAndRooms(call);
+    const { whom, rooms: named } = userAndRooms(call, LEAVE);
     return { connections: await this.fleet.leave(whom, named) };
   };
 
@@ -87,15 +89,15 @@ export class ControlRoutes {
   };
 }
 
-/** @param {Call} call */
-function userAndRooms(call) {
+/** @param {Call} call @param {import('./fields.js').Shape} shape */
+function userAndRooms(call, shape) {
   const { user: name } = call.params;
   if (!isUser(name)) throw badValue('user', user.rule);
-  const { rooms: names } = readFields(call.body, ROOMS);
+  const { rooms: names, audiences: held } = readFields(call.body, shape);
   if (names === undefined) throw invalid('rooms', rooms.rule);
-  call.actsOn({ rooms: names });
+  call.actsOn({ rooms: names, audiences: held });
   call.key.requireRooms(names);
   call.charge(names.length - 1);
   const { userOf, roomOf } = call.key.names;
-  return { whom: userOf(name), rooms: names.map(roomOf) };
+  return { whom: userOf(name), rooms: names.map(roomOf), audiences: held };
 }

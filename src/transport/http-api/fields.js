@@ -6,6 +6,7 @@
 // Another door's API may pass unknown names over, if its protocol says so.
 
 import { isUtf8 } from 'node:buffer';
+import { isHeldList, readAudience } from '../../protocol/audiences.js';
 import { ERRORS } from '../../protocol/codes.js';
 import { isRoom, isUser, readExpect } from '../../protocol/decode.js';
 import { jsonFault, unexpected } from '../../protocol/decode-fault.js';
@@ -62,6 +63,7 @@ export const A_CONNECTION = 'the connectionId of a welcome';
 export const OBJECTS = 'a list of 1 to 1,000 objects';
 export const A_KEY = '1 to 128 visible ASCII characters';
 export const A_POSITION = '{epoch, offset}; for a room without messages {offset: 0}';
+export const A_AUDIENCE = 'a list of 1 to 4 different names of 1 to 64 characters';
 export const A_STATE_KEY = '1 to 200 characters without control characters';
 
 /** A value that its route parses. @type {Reader} */
@@ -76,6 +78,20 @@ export const connectionId = textReader(A_CONNECTION, isConnectionId);
 export const idempotencyKey = textReader(A_KEY, isIdempotencyKey);
 /** A position that a message is meant for. @type {Reader} */
 export const expected = { rule: A_POSITION, read: positionAt };
+/** Whom a message is for: the text of readAudience. @type {Reader} */
+export const audience = {
+  rule: A_AUDIENCE,
+  read: (body, start) => readAudience(listOf(isText, body, start)),
+};
+/** What a user holds. @type {Reader} */
+export const audiences = {
+  rule: 'a list of up to 16 names of 1 to 64 characters',
+  read(body, start) {
+    const isEmpty = body[skipSpace(body, start + 1)] === CLOSE_BRACKET;
+    const list = body[start] === OPEN_BRACKET && isEmpty ? [] : listOf(isText, body, start);
+    return isHeldList(list) ? list : undefined;
+  },
+};
 /** The key of a message in a room with state. */
 export const stateKey = textReader(A_STATE_KEY, isStateKey);
 /** The `jti` of a token. */

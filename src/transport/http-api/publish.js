@@ -5,13 +5,16 @@
 
 import { EVERYONE } from '../../hub/hub.js';
 import { encodeMessage, optionsOf } from '../../operations/message.js';
+import { readAudience } from '../../protocol/audiences.js';
 import { isRoom } from '../../protocol/decode.js';
 import { isConnectionId, KIND } from '../../protocol/publication.js';
 import { ApiFault, badValue, messageFault } from './fault.js';
 import {
+  A_AUDIENCE,
   A_CONNECTION,
   A_KEY,
   A_ROOM,
+  audience,
   connectionId,
   expected,
   idempotencyKey,
@@ -38,7 +41,7 @@ const DEFAULT_TYPE = 'application/octet-stream';
 /** @import { Fields, Slice } from './fields.js' */
 /** @import { Outcome } from './publishing.js' */
 
-const OPTIONS = { key: stateKey, except: connectionId, expect: expected };
+const OPTIONS = { key: stateKey, except: connectionId, expect: expected, audience };
 const MESSAGE = { room, rooms, payload, upload, ...OPTIONS };
 const BATCH = { messages: { items: { room, payload, ...OPTIONS, idempotencyKey } } };
 const BROADCAST = { payload };
@@ -86,13 +89,16 @@ export class PublishRoutes {
    * @param {Call} call @param {AsyncIterable<Buffer>} body
    */
   publishRaw = async (call, body) => {
-    const { room: name = '', except } = call.readQuery(['room', 'except']);
+    const query = call.readQuery(['room', 'except', 'audience']);
+    const { room: name = '', except, audience: names } = query;
+    const readers = names === undefined ? '' : readAudience(names.split(','));
     if (this.blobs === null) throw new ApiFault('NO_BUCKET');
     call.key.requireRight('publish');
     if (!isRoom(name)) throw badValue('room', A_ROOM);
     if (this.rules.hasState(call.key.names.roomOf(name)))
       throw badValue('room', 'it has state: send JSON with a key');
     if (except !== undefined && !isConnectionId(except)) throw badValue('except', A_CONNECTION);
+    if (readers === undefined) throw badValue('audience', A_AUDIENCE);
     call.key.requireRooms([name]);
     const key = idempotencyHeader(call);
     const length = call.headers['content-length'];
@@ -102,7 +108,7 @@ export class PublishRoutes {
       bytes,
       contentType: call.headers['content-type'] ?? DEFAULT_TYPE,
     });
-    const message = { room: name, ...encode(call, { except }, claim, key) };
+    const message = { room: name, ...encode(call, { except, audience: readers }, claim, key) };
     const [outcome] = await this.#publishAll(call, [message]);
     return positionOf(outcome);
   };
@@ -237,9 +243,9 @@ function sizeOf({ start, end }) {
  * @param {Claim|null} claim in place of the payload @param {string|undefined} idempotencyKey
  */
 function encode({ key: holder, body }, fields, claim, idempotencyKey) {
-  const { payload: slice = NOTHING, except = '', key, expect } = fields;
+  const { payload: slice = NOTHING, except = '', key, expect, audience: readers } = fields;
   const message = {
-    ...{ ...slice, source: body, sender: SENDER, except, key, claim },
+    ...{ ...slice, source: body, sender: SENDER, except, key, claim, audience: readers },
     ...{ idempotencyKey, owner: holder.names.owner, app: null, expect },
   };
   const publication = encodeMessage(message);

@@ -1,5 +1,6 @@
 // rooms.js: the routes that look at rooms: their connections, history and presence.
 
+import { EVERY_AUDIENCE } from '../../protocol/audiences.js';
 import { isRoom, isUser, readSince, readSinceTime } from '../../protocol/decode.js';
 import { encodeMembers } from '../../protocol/encode.js';
 import { isStateKey } from '../../protocol/publication.js';
@@ -105,7 +106,8 @@ export class RoomRoutes {
       throw badValue(second[0], 'only one of since, before and sinceTime is allowed');
     const limit = readLimit(query.limit);
     this.#requireHistory(call, room);
-    const page = await this.historyReader.read(room, { limit, since, before, sinceTimeMs });
+    const place = { limit, since, before, sinceTimeMs };
+    const page = await this.historyReader.read(room, place, () => EVERY_AUDIENCE, true);
     if (page.position === null) throw lacking('NO_HISTORY', call);
     const { epoch, offset } = page.position;
     return Buffer.concat([

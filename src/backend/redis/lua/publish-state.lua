@@ -31,10 +31,31 @@ if expected ~= '' and not isAt(expected, top) then
 end
 local tombs = call('ZCARD', removed)
 local live = call('ZCARD', log) - tombs
+
+-- A removal reaches those who could see the key: it has the audience of what it removes. After 12
+-- bytes, the last of them the length of the sender, and the sender, comes the audience, whose length
+-- is in bytes 7 and 8 (publication.js).
+local function audienceOf(publication)
+  local start = 12 + (string.byte(publication, 12) or 0)
+  local length = start < #publication and isRestricted(publication) and struct.unpack('>I2', publication, 8) or 0
+  return start, string.sub(publication, start + 1, start + length)
+end
+local function withAudienceOf(publication, former)
+  local start, own = audienceOf(publication)
+  local _, audience = audienceOf(former)
+  if own == audience then return publication end
+  local first = string.byte(publication)
+  local kind = string.char(first - first % 8 + (audience == '' and 1 or 7))
+  return kind .. string.sub(publication, 2, 7) .. struct.pack('>I2', #audience) ..
+    string.sub(publication, 10, start) .. audience .. string.sub(publication, start + #own + 1)
+end
+
 local body, flags, last = {}, {}, top
 for i = FIRST, #ARGV, 3 do
   local key, publication, isRemoval = ARGV[i], ARGV[i + 1], ARGV[i + 2] == '1'
-  local size, former = #key + #publication, call('HSTRLEN', values, key)
+  local former = call('HSTRLEN', values, key)
+  if isRemoval and former > 0 then publication = withAudienceOf(publication, call('HGET', values, key)) end
+  local size = #key + #publication
   local isTomb = former > 0 and call('ZSCORE', removed, key)
   local isLive = former > 0 and not isTomb
   if former > 0 then former = former + #key end
@@ -66,6 +87,7 @@ for i = FIRST, #ARGV, 3 do
       live, bytes = live + 1, bytes + size
     end
     flags[#flags + 1] = '1'
+    if isRestricted(publication) then body[#body + 1] = RESTRICTED end
     body[#body + 1] = publicationHead(#publication)
     body[#body + 1] = publication
     while tombs > 0 and (tombs > maxKeys or bytes + gone > maxBytes) do

@@ -11,6 +11,7 @@ import {
   checkParties,
   Identity,
   readApp,
+  readAudiences,
   readJson,
   readTokenId,
   readUser,
@@ -82,7 +83,11 @@ export function connectionReader(isLenient) {
     const { common, endS } = readCommon(claims, nowS, given, isLenient);
     const { rights, hasRights } = rightsOf(claims);
     const subscriptions = readSubscriptions(claims, source ?? null);
-    return new ChannelIdentity({ ...common, rights }, { endS, hasRights, subscriptions });
+    const audiences = readAudiences(claims);
+    return new ChannelIdentity(
+      { ...common, rights, audiences },
+      { endS, hasRights, subscriptions },
+    );
   };
 }
 
@@ -103,7 +108,7 @@ export function subscriptionReader(isLenient) {
   };
 }
 
-const NO_RIGHTS = new Rights({ join: [], publish: [], presence: [], history: [] });
+const NO_RIGHTS = new Rights({ join: [], publish: [], presence: [], history: [], audience: [] });
 
 /**
  * @param {Record<string, unknown>} claims @param {number} nowS
@@ -146,7 +151,7 @@ function rightsOf({ rooms, caps }) {
   if (native === null) throw claimFault('rooms', 'it is not an object with lists of room patterns');
   if (caps === undefined) return { rights: native, hasRights: rooms !== undefined };
   /** @type {Record<RoomRight, string[]>} */
-  const lists = { join: [], publish: [], presence: [], history: [] };
+  const lists = { join: [], publish: [], presence: [], history: [], audience: [] };
   const given = /** @type {Partial<Record<RoomRight, string[]>>} */ (rooms ?? {});
   for (const right of CAPABILITIES.values()) lists[right].push(...(given[right] ?? []));
   if (!Array.isArray(caps) || caps.length > MAX_PATTERNS)

@@ -2,6 +2,7 @@
 
 import { CHANNEL_SPACE, escapeChannel, isNativeName } from '../../../config/channel-names.js';
 import { fits } from '../../../config/room-patterns.js';
+import { EVERY_AUDIENCE } from '../../../protocol/audiences.js';
 import { payloadOf } from '../../../protocol/publication.js';
 import { allRooms } from '../../../transport/http-api/all-rooms.js';
 import { channelOf } from '../codec/channels.js';
@@ -59,7 +60,9 @@ export class LookMethods {
       const most = limit < 0 ? MAX_PUBLICATIONS : Math.min(limit, MAX_PUBLICATIONS);
       const from = since && { offset: 0, epoch: '', ...since };
       const query = { limit: most, since: from, isReverse };
-      const { publications, epoch, offset } = await readStream(this.historyReader, room, query);
+      const { historyReader } = this;
+      const stream = await readStream(historyReader, room, query, () => EVERY_AUDIENCE);
+      const { publications, epoch, offset } = stream;
       return Buffer.concat([
         Buffer.from('{"publications":['),
         ...publications.flatMap((one, index) => encodePublication(one, index > 0)),

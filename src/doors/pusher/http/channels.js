@@ -1,5 +1,6 @@
 // channels.js: routes that show which channels are occupied, by how many, and by whom.
 
+import { EVERY_AUDIENCE } from '../../../protocol/audiences.js';
 import { isChannel, kindOf, roomOf } from '../../../protocol/pusher-channels.js';
 import { inParallel } from '../../../transport/http-api/in-parallel.js';
 import { readMember } from '../codec/frames.js';
@@ -120,7 +121,8 @@ export class ChannelRoutes {
    */
   async #cached(app, channel) {
     const room = roomOf(app, channel);
-    const { messages } = await this.historyReader.read(room, { limit: 1 });
+    // The backend asks.
+    const { messages } = await this.historyReader.read(room, { limit: 1 }, () => EVERY_AUDIENCE);
     if (messages.length === 0) return null;
     const { payload, timestamp } = JSON.parse(messages.toString());
     const ttlMs = this.historyOf(room)?.ttlMs ?? 0;
