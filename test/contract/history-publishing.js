@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { messageFor } from '../helpers/audiences.js';
 import { ALL, publish, same, texts } from './history-rooms.js';
 import { eventually, LONG_ROOMS } from './suite.js';
 
@@ -405,4 +406,29 @@ export function publishing(it) {
     });
     assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1']);
   });
+
+  for (const room of ['plain', 'kept'])
+    it(`messages for an audience arrive and are read unchanged, among others: ${room}`, async (_t, attach) => {
+      const [a, b] = [await attach(), await attach()];
+      await b.broker.subscribe(room);
+      const sent = [
+        ...['', 'staff', '', 'a,b', 'a,b'].map((audience, i) => messageFor(i, audience)),
+        messageFor(5, 'staff', { size: 100_000 }),
+        messageFor(6, '', { size: 100_000 }),
+        messageFor(7, 'staff'),
+      ];
+      const copies = sent.map((publication) => Buffer.from(publication));
+      await Promise.all(sent.map((one) => a.broker.publish(room, one)));
+      const once = { idempotencyKey: 'k', fingerprint: 'f' };
+      for (const [i, size] of [10, 100_000].entries()) {
+        const publication = messageFor(8 + i, 'staff', { size });
+        copies.push(Buffer.from(publication), Buffer.from(messageFor(20 + i, '')));
+        await a.broker.publish(room, publication, { ...once, idempotencyKey: `k${i}` });
+        await a.broker.publish(room, publication, { ...once, idempotencyKey: `k${i}` });
+        await a.broker.publish(room, messageFor(20 + i, ''));
+      }
+      await b.received(copies.length);
+      same(b.publications, copies);
+      if (room === 'kept') same((await b.broker.history(room, ALL)).publications, copies);
+    });
 }

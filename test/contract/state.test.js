@@ -2,7 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
-import { encodeKeyed, payloadText, stateKeyOf } from '../../src/protocol/publication.js';
+import {
+  audienceTextOf,
+  encodeKeyed,
+  isPublication,
+  payloadText,
+  stateKeyOf,
+} from '../../src/protocol/publication.js';
+import { messageFor } from '../helpers/audiences.js';
 import { BACKENDS, eventually, suite } from './suite.js';
 
 const KEPT_MS = 600_000;
@@ -326,5 +333,43 @@ function behaviours(it) {
         .map(([key, { value, offset }]) => /** @type {const} */ ([key, value, offset]))
         .sort((one, other) => one[2] - other[2]),
     );
+  });
+
+  it('a tombstone has the audience of what it removes, in the store and for the workers', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const room = 'state-audiences';
+    const publishTo = (
+      /** @type {string} */ key,
+      /** @type {string} */ audience,
+      isRemoval = false,
+    ) => a.broker.publish(room, messageFor(1, audience, { key, isRemoval }));
+    await b.broker.subscribe(room);
+    await publishTo('kept "ö"', 'staff');
+    await publishTo('hidden', 'staff,vip');
+    await publishTo('open', '');
+    await publishTo('moved', 'a');
+    await publishTo('moved', 'b');
+    for (const key of ['hidden', 'moved']) await publishTo(key, '', true);
+    await publishTo('open', 'staff', true);
+    await publishTo('never', 'vip', true);
+    const page = await b.broker.history(room, ALL);
+    assert.ok(page.publications.every(isPublication));
+    assert.deepEqual(
+      page.publications.map((one) => [stateKeyOf(one), payloadText(one), audienceTextOf(one)]),
+      [
+        ['kept "ö"', '"m1."', 'staff'],
+        ['hidden', 'null', 'staff,vip'],
+        ['moved', 'null', 'b'],
+        ['open', 'null', ''],
+        ['never', 'null', 'vip'],
+      ],
+    );
+    await b.received(9);
+    assert.ok(b.publications.every(isPublication));
+    // Comes back for others, and is removed again.
+    await publishTo('hidden', 'c');
+    await publishTo('hidden', '', true);
+    const again = await b.broker.history(room, { ...ALL, keys: ['hidden'] });
+    assert.deepEqual(again.publications.map(audienceTextOf), ['c']);
   });
 }
