@@ -8,8 +8,8 @@
 //   version       u32: both top bits, and a version from 2 to 65535. All that follows has that version
 //
 // A message without a version item has version 1. In version 2, publications may have an audience:
-// a version item stands before each of them, so that readers of version 1 stop there. A reader stops
-// at a version that it does not know. docs/architecture/versions.md has the rules for a new version.
+// a version item stands before each of them, so that readers of version 1 stop there. A reader
+// stops at a version that it does not know. docs/architecture/versions.md has the rules.
 //
 // redis/lua/batch.lua writes the same framing. Other programs may publish on the channels in Redis,
 // so a BatchReader never throws and never reads past the end.

@@ -2,7 +2,8 @@
 //
 // Usually all members with the same format share one buffer. Exceptions: a resync has a delay for
 // each member; an event stream of several rooms with history has its own ids; a connection excluded
-// from a message gets a copy without it. Members from whom the same messages are hidden share frames.
+// from a message gets a copy without it. Members share frames if the same messages are hidden from
+// them.
 
 import { deflateFrames } from '../protocol/deflate.js';
 import { encodePublications, FORMAT, positionIn, resyncIn } from '../protocol/format.js';

@@ -183,7 +183,8 @@ export class Publisher {
       this.publishFor(listener, connection, id, room, message, { publication: allowed, options });
     };
     const { length } = publication;
-    const about = { key, audience: message.audience?.split(',') };
+    const audience = message.audience ? message.audience.split(',') : undefined;
+    const about = { key, audience };
     this.gate?.askAbout('onPublish', connection, [room, payload], length, act, about);
   }
 

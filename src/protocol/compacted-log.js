@@ -7,7 +7,7 @@
 // a tombstone, or a client that comes back would keep it. There are at most as many tombstones as
 // keys; `floor` is the highest offset of a forgotten one. Positions below it prove nothing.
 //
-// A tombstone has the audience of what it removes, so that the name of the key does not become known.
+// A tombstone has the audience of what it removes, so that the name of the key stays unknown.
 
 import {
   audienceTextOf,

@@ -44,7 +44,7 @@ const FLAGS = EXCEPT | CLAIM | TRANSIENT | KEY;
 /** Each of these flags adds a text after the sender, and the tag is its length. */
 const TEXTS = EXCEPT | KEY;
 /**
- * The low bits of a MESSAGE with an audience, positioned or not. Versions that do not know audiences
+ * The low bits of a MESSAGE with an audience, positioned or not. Versions that know no audiences
  * see an unknown kind, and drop the message.
  */
 const RESTRICTED = 0x07;

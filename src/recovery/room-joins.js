@@ -11,8 +11,8 @@
 // wait for older publications, or for a read that proves the position. With both, `last` applies if
 // `since` is not recovered.
 //
-// A replay omits messages that its connection does not get, and those for audiences that it does not
-// hold. When a client returns, it names its former connection in `since`.
+// A replay omits messages that its connection does not get, and those for audiences that it does
+// not hold. When a client returns, it names its former connection in `since`.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { replyFormatOf } from '../protocol/format.js';

@@ -32,8 +32,9 @@ const utf8 = new TextEncoder();
  * @typedef {object} Claims
  * @property {string|number} user `sub`: 1 to 128 characters, or an integer
  * @property {readonly string[]|(Partial<Record<'join'|'publish'|'presence'|'history'|'audience', readonly string[]>> & {[pattern: string]: readonly string[]|{audiences: readonly string[]}|undefined})} [rooms]
- *   patterns of rooms for each right, or for the first four. No list: no right. `audience`: to publish for
- *   an audience. `{'doc.*': {audiences: ['staff']}}`: up to 16 audiences of the user in these rooms
+ *   patterns of rooms for each right, or for the first four. No list: no right. `audience`: to
+ *   publish for an audience. `{'doc.*': {audiences: ['staff']}}`: up to 16 audiences of the user in
+ *   these rooms
  * @property {boolean} [broadcast] may it send to every connection?
  * @property {readonly string[]} [autojoin] up to 100 rooms that the server joins for each connection
  * @property {unknown} [info] what presence shows of the user: JSON of at most 1 KiB

@@ -32,9 +32,9 @@ end
 local tombs = call('ZCARD', removed)
 local live = call('ZCARD', log) - tombs
 
--- A removal reaches those who could see the key: it has the audience of what it removes. After 12
--- bytes, the last of them the length of the sender, and the sender, comes the audience, whose length
--- is in bytes 7 and 8 (publication.js).
+-- A removal reaches those who could see the key: it has the audience of what it removes. That
+-- follows 12 bytes, the last of which is the length of the sender, and the sender. Bytes 7 and 8
+-- have its length (publication.js).
 local function audienceOf(publication)
   local start = 12 + (string.byte(publication, 12) or 0)
   local length = start < #publication and isRestricted(publication) and struct.unpack('>I2', publication, 8) or 0
