@@ -91,7 +91,9 @@ test(
     const offsets = async (/** @type {any} */ client, /** @type {number} */ count) => {
       const seen = [];
       while (seen.length < count)
-        seen.push(await client.next(({ type }) => type === 'message' || type === 'position'));
+        seen.push(
+          await client.next((/** @type {any} */ one) => /^(message|position)$/.test(one.type)),
+        );
       return seen.map((one) => (one.type === 'message' ? one.offset : -one.offset));
     };
     assert.deepEqual(await offsets(bob, 4), [1, 2, 3, 4]);
