@@ -91,7 +91,10 @@ test('messages are published in the order of sending, whichever hook answers fir
 test('a changed message keeps its sender and the connection that does not get it', async () => {
   const { calls, send, connection, publications } = build();
   send({ type: 'message', room: 'a', payload: 1, echo: false });
-  await calls[0].answer({ ...ALLOWED, answer: { ...ALLOWED.answer, payload: Buffer.from('{"long":true}') } });
+  await calls[0].answer({
+    ...ALLOWED,
+    answer: { ...ALLOWED.answer, payload: Buffer.from('{"long":true}') },
+  });
   const [publication] = publications;
   assert.equal(payloadText(publication), '{"long":true}');
   assert.deepEqual(
@@ -104,7 +107,10 @@ test('a refused message leaves the others in their order', async () => {
   const { calls, published, publish, replies } = build();
   for (const n of [1, 2, 3]) publish('a', n);
   await calls[1].answer({ ...ALLOWED, refusal: refusal('DENIED', 'no') });
-  await calls[2].answer({ ...ALLOWED, answer: { ...ALLOWED.answer, payload: Buffer.from('"three"') } });
+  await calls[2].answer({
+    ...ALLOWED,
+    answer: { ...ALLOWED.answer, payload: Buffer.from('"three"') },
+  });
   await calls[0].answer(ALLOWED);
   assert.deepEqual(published, ['a 1', 'a "three"']);
   assert.deepEqual(replies().sort(), ['PERMISSION_DENIED 2', 'ack 1', 'ack 3']);
