@@ -4,22 +4,25 @@
 //   npm ci && node ops/release/release.js           into release/
 //   node ops/release/release.js --to /tmp/out --commit v0.2.0
 //
-// 1. Exports the commit twice, and packs the server and the client in both. The tarballs have to be
-//    equal byte for byte.
-// 2. Writes the SBOM of the production dependencies from package-lock.json, as CycloneDX and SPDX.
-// 3. Writes provenance.json: from which commit, lock file, Node and npm the tarballs were made. It is
+// 1. Exports the commit twice, and makes the npm packages, the chart and the .deb in both. Each pair
+//    has to be equal byte for byte.
+// 2. Builds the site of docs/, and the image if a Docker engine runs.
+// 3. Writes the SBOM of the production dependencies from package-lock.json, as CycloneDX and SPDX.
+// 4. Writes provenance.json: from which commit, lock file, Node and npm the packages were made. It is
 //    not signed. `npm publish --provenance` in CI signs a statement of its own (README.md).
-// 4. Writes SHA256SUMS over all of them.
+// 5. Writes SHA256SUMS over all of them.
 //
-// Uncommitted changes are not in the release. The script refuses a version without a heading in
-// CHANGELOG.md. It uses node_modules of the checkout for tsc and esbuild.
+// smoke.js installs and uses them; rehearse.js does everything from a clean clone. Uncommitted
+// changes are not in the release. The script refuses a version without a heading in CHANGELOG.md.
+// It uses node_modules of the checkout for tsc and esbuild, and says what a missing tool leaves out.
 
-import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import { buildDeb } from './deb.js';
+import { hasCommand, run, runWith } from './run.js';
 
 const root = resolve(import.meta.dirname, '../..');
 const { values } = parseArgs({
@@ -28,24 +31,10 @@ const { values } = parseArgs({
     commit: { type: 'string', default: 'HEAD' },
     // For a test, and for a look before the version is set.
     unreleased: { type: 'boolean', default: false },
+    // The site takes half a minute; its own test builds it.
+    'no-site': { type: 'boolean', default: false },
   },
 });
-
-/**
- * @param {string} cwd
- * @param {string} command
- * @param {...string} args
- * @returns {string} its output
- */
-function run(cwd, command, ...args) {
-  const { status, stdout, stderr, error } = spawnSync(command, args, {
-    cwd,
-    encoding: 'utf8',
-    maxBuffer: 64 * 1024 * 1024,
-  });
-  if (status === 0) return stdout.trim();
-  throw new Error(`${command} ${args.join(' ')}: ${error?.message ?? stderr}`);
-}
 
 /** @param {string} algorithm @param {string} path */
 const digest = (algorithm, path) => createHash(algorithm).update(readFileSync(path)).digest('hex');
@@ -54,12 +43,11 @@ const digest = (algorithm, path) => createHash(algorithm).update(readFileSync(pa
 const LIBRARIES = ['src/client', 'src/sdk', 'src/ai'];
 
 /**
- * Exports the commit to a folder and packs the server and the libraries there.
+ * Exports the commit to a folder and makes the packages there.
  * @param {string} work
- * @param {string} commit
- * @returns {{source: string, tarballs: string[]}} the server's first
+ * @returns {{source: string, packages: string[]}} the server's package first
  */
-function packIn(work, commit) {
+function packIn(work) {
   // npm takes the name of the SBOM from the folder.
   const source = join(work, 'fanfare');
   mkdirSync(source, { recursive: true });
@@ -67,13 +55,42 @@ function packIn(work, commit) {
   run(source, 'tar', '-xf', '../source.tar');
   symlinkSync(join(root, 'node_modules'), join(source, 'node_modules'));
   const options = ['--silent', '--ignore-scripts=false', `--pack-destination=${work}`];
-  const tarballs = ['', ...LIBRARIES].map((folder) => {
+  const packages = ['', ...LIBRARIES].map((folder) => {
     const path = join(source, folder);
     const { name, version } = manifestOf(path);
     run(path, 'npm', 'pack', ...options);
     return join(work, `${name}-${version}.tgz`);
   });
-  return { source, tarballs };
+  packages.push(packChart(source, work));
+  if (hasCommand('dpkg-deb')) {
+    const deb = join(work, 'deb');
+    mkdirSync(deb);
+    const modules = join(installed, 'node_modules');
+    packages.push(buildDeb({ source, tarball: packages[0], modules, work: deb, epochS }));
+  }
+  return { source, packages };
+}
+
+/** @param {string} source @param {string} work */
+function packChart(source, work) {
+  const { version } = manifestOf(source);
+  // npm's package of the server is called fanfare-VERSION.tgz.
+  const file = join(work, `fanfare-chart-${version}.tgz`);
+  const folder = join(source, 'ops/helm');
+  // The rules are links to ops/prometheus/. ci/ has the test cases, which .helmignore names.
+  packFolder(folder, 'fanfare', file, '--dereference', '--exclude=fanfare/ci');
+  return file;
+}
+
+/**
+ * A tarball that depends on nothing but the files, their names and the commit.
+ * @param {string} cwd @param {string} folder @param {string} file @param {string[]} options
+ */
+function packFolder(cwd, folder, file, ...options) {
+  const same = ['--sort=name', '--owner=0', '--group=0', '--numeric-owner', '--mode=u=rwX,go=rX'];
+  const env = { ...process.env, GZIP: '-n' };
+  const more = [`--mtime=@${epochS}`, '--format=ustar', ...options, '-czf', file, folder];
+  runWith({ cwd, env }, 'tar', ...same, ...more);
 }
 
 /** @param {string} folder */
@@ -84,11 +101,13 @@ const work = mkdtempSync(join(tmpdir(), 'fanfare-release-'));
 process.on('exit', () => rmSync(work, { recursive: true, force: true }));
 
 const commit = run(root, 'git', 'rev-parse', `${values.commit}^{commit}`);
-const { source, tarballs } = packIn(join(work, 'first'), commit);
-const again = packIn(join(work, 'second'), commit);
-for (const [index, tarball] of tarballs.entries()) {
-  if (digest('sha512', tarball) !== digest('sha512', again.tarballs[index]))
-    throw new Error(`two builds of the commit differ: ${basename(tarball)} is not reproducible`);
+const epochS = Number(run(root, 'git', 'show', '--no-patch', '--format=%ct', commit));
+const installed = installProduction();
+const { source, packages } = packIn(join(work, 'first'));
+const again = packIn(join(work, 'second'));
+for (const [index, file] of packages.entries()) {
+  if (digest('sha512', file) !== digest('sha512', again.packages[index]))
+    throw new Error(`two builds of the commit differ: ${basename(file)} is not reproducible`);
 }
 
 const { name, version, repository } = manifestOf(source);
@@ -109,16 +128,15 @@ function save(file, content) {
 }
 
 /**
- * A folder with the manifest and the lock of what production installs. `npm sbom --omit=dev` leaves
- * out packages that development needs, too, and what they depend on.
- * @param {string} source
+ * A folder with the manifest and the lock of what production installs, and with node_modules.
+ * `npm sbom --omit=dev` leaves out packages that development needs, too, and what they depend on.
  */
-function productionOf(source) {
+function installProduction() {
   // npm takes the name of the SBOM from the folder.
-  const folder = join(source, '../production/fanfare');
+  const folder = join(work, 'production/fanfare');
   mkdirSync(folder, { recursive: true });
   const [manifest, lock] = ['package.json', 'package-lock.json'].map((file) =>
-    JSON.parse(readFileSync(join(source, file), 'utf8')),
+    JSON.parse(run(root, 'git', 'show', `${commit}:${file}`)),
   );
   delete manifest.devDependencies;
   delete lock.packages[''].devDependencies;
@@ -126,26 +144,73 @@ function productionOf(source) {
     if (dev || devOptional) delete lock.packages[path];
   writeFileSync(join(folder, 'package.json'), JSON.stringify(manifest));
   writeFileSync(join(folder, 'package-lock.json'), JSON.stringify(lock));
+  const options = ['--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline', '--silent'];
+  run(folder, 'npm', 'ci', ...options);
   return folder;
 }
 
+/** Builds the site of docs/, which has an install of its own. @returns {string} its tarball, or '' */
+function packSite() {
+  const built = join(source, 'site');
+  if (values['no-site'] || !('site' in manifestOf(source).scripts)) {
+    console.log('The site is left out.');
+    return '';
+  }
+  runWith({ cwd: source, stdio: ['ignore', 'pipe', 'inherit'] }, 'npm', 'run', '--silent', 'site');
+  const file = join(work, `fanfare-site-${version}.tgz`);
+  packFolder(built, '.', file);
+  return file;
+}
+
+/**
+ * Builds the image with its SBOM and provenance, for the platforms that the base image has.
+ * @returns {string} an OCI archive; '' if no engine runs here
+ */
+function packImage() {
+  if (!hasCommand('docker', 'info') || !hasCommand('docker', 'buildx', 'version')) {
+    console.log(
+      'The image is left out: no Docker engine. docker/check.sh --by-hand runs its steps.',
+    );
+    return '';
+  }
+  // Docker's own builder writes no OCI archives.
+  const builder = 'fanfare-release';
+  if (!hasCommand('docker', 'buildx', 'inspect', builder))
+    run(root, 'docker', 'buildx', 'create', '--name', builder, '--driver', 'docker-container');
+  const file = join(work, `fanfare-image-${version}.tar`);
+  const labels = [`--build-arg=VERSION=${version}`, `--build-arg=REVISION=${commit}`];
+  const attested = ['--sbom=true', '--provenance=mode=max'];
+  const target = ['--target=server', '--file=docker/Dockerfile', `--output=type=oci,dest=${file}`];
+  const args = [`--builder=${builder}`, ...labels, ...attested, ...target, '.'];
+  const env = { ...process.env, SOURCE_DATE_EPOCH: String(epochS) };
+  runWith({ cwd: source, env }, 'docker', 'buildx', 'build', ...args);
+  return file;
+}
+
 const base = `${name}-${version}`;
-for (const tarball of tarballs) save(basename(tarball), readFileSync(tarball));
-const production = productionOf(source);
+if (!hasCommand('dpkg-deb')) console.log('The .deb is left out: no dpkg-deb.');
+for (const file of [...packages, packSite(), packImage()])
+  if (file !== '') save(basename(file), readFileSync(file));
 for (const [format, ending] of [
   ['cyclonedx', 'cdx.json'],
   ['spdx', 'spdx.json'],
 ]) {
   const options = ['--omit=dev', '--package-lock-only', `--sbom-format=${format}`];
-  save(`${base}.${ending}`, `${run(production, 'npm', 'sbom', ...options)}\n`);
+  save(`${base}.${ending}`, `${run(installed, 'npm', 'sbom', ...options)}\n`);
 }
+
+/** A package URL for npm's packages, and the name of the file for the others. @param {string} file */
+const nameOf = (file) =>
+  /^fanfare(-client|-server|-ai)?-\d/.test(file)
+    ? `pkg:npm/${file.slice(0, -`-${version}.tgz`.length)}@${version}`
+    : file;
 
 // In-toto statement v1 with a SLSA provenance v1, https://slsa.dev/spec/v1.0/provenance
 const statement = {
   _type: 'https://in-toto.io/Statement/v1',
-  subject: tarballs.map((tarball) => ({
-    name: `pkg:npm/${basename(tarball, `-${version}.tgz`)}@${version}`,
-    digest: { sha256: digest('sha256', tarball), sha512: digest('sha512', tarball) },
+  subject: packages.map((file) => ({
+    name: nameOf(basename(file)),
+    digest: { sha256: digest('sha256', file), sha512: digest('sha512', file) },
   })),
   predicateType: 'https://slsa.dev/provenance/v1',
   predicate: {
@@ -172,7 +237,4 @@ save('SHA256SUMS', files.map((file) => `${digest('sha256', join(out, file))}  ${
 
 console.log(`${files.join('\n')}\n`);
 console.log(`Two builds of ${commit.slice(0, 12)} are equal. Nothing is published.`);
-for (const tarball of tarballs) {
-  const path = join(out, basename(tarball));
-  console.log(`To publish: npm publish ${path} --provenance --access public`);
-}
+console.log(`To install and use all of it: node ops/release/smoke.js ${out}`);
