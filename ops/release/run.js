@@ -24,7 +24,7 @@ export function runWith(options, command, ...args) {
     ...options,
     encoding: 'utf8',
   });
-  if (status === 0) return stdout.trim();
+  if (status === 0) return stdout?.trim() ?? '';
   throw new Error(`${command} ${args.join(' ')}: ${error?.message ?? `${stderr}${stdout}`}`);
 }
 

@@ -11,12 +11,12 @@ import { test } from 'node:test';
 import { freePort } from '../harness/redis.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { startBackend } from '../helpers/example.js';
-import { link, pack, root, startInstalled } from '../helpers/packed.js';
+import { link, manifest, pack, root, startInstalled } from '../helpers/packed.js';
 import { changed, sectionsOf } from '../helpers/tutorial.js';
 
 const STEP_MS = 20_000;
 const MAKE_PACKAGE = '(cd fanfare && npm ci && npm run package)\n';
-const PACKAGE = '../fanfare/fanfare-0.2.0.tgz';
+const PACKAGE = `../fanfare/fanfare-${manifest.version}.tgz`;
 
 /** @param {string} cwd @param {string} code */
 function bash(cwd, code) {
