@@ -57,7 +57,8 @@ try {
 }
 
 const release = join(work, 'release');
-const show = /** @type {const} */ ({ cwd: clone, stdio: ['ignore', 'inherit', 'inherit'] });
+/** @type {import('node:child_process').SpawnSyncOptions} */
+const show = { cwd: clone, stdio: ['ignore', 'inherit', 'inherit'] };
 const commit = ['--commit', `v${version}`, '--to', release];
 runWith(show, process.execPath, 'ops/release/release.js', ...commit);
 say('the files');

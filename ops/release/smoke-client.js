@@ -1,5 +1,7 @@
 // smoke-client.js: uses the installed packages against a running server. smoke.js copies it into
-// the folder where they are installed.
+// the folder where they are installed, so their types are not known here.
+
+// @ts-nocheck
 
 import assert from 'node:assert/strict';
 import { read, stream } from 'fanfare-ai';

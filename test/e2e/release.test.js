@@ -19,47 +19,80 @@ import { manifest, PACKAGES, root } from '../helpers/packed.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const SCRIPT = `${root}ops/release/release.js`;
+const noDpkg = spawnSync('dpkg-deb', ['--version']).error !== undefined;
 const noGit = existsSync(`${root}.git`) ? false : 'this is no clone';
 
 /** @param {string[]} args */
 const release = (...args) =>
-  spawnSync(process.execPath, [SCRIPT, ...args], { encoding: 'utf8', timeout: 230_000 });
+  spawnSync(process.execPath, [SCRIPT, ...args], { encoding: 'utf8', timeout: 590_000 });
 
-test('a release has each tarball, two SBOMs, its provenance and checksums', {
-  timeout: 240_000,
+test('a release has each package, two SBOMs, its provenance and checksums, and can be installed and used', {
+  timeout: 900_000,
   skip: noGit,
-}, (t) => {
+}, async (t) => {
   const out = join(temporaryFolder(t), 'release');
-  const { status, stdout, stderr } = release('--to', out, '--unreleased');
+  const { status, stdout, stderr } = release('--to', out, '--unreleased', '--no-site');
   assert.equal(status, 0, stderr);
   assert.match(stdout, /are equal\. Nothing is published\./);
   const base = `fanfare-${manifest.version}`;
   const tarballs = Object.keys(PACKAGES).map((name) => `${name}-${manifest.version}.tgz`);
+  const chart = `fanfare-chart-${manifest.version}.tgz`;
+  const deb = noDpkg ? [] : [`fanfare_${manifest.version}_all.deb`];
+  const packages = [...tarballs, chart, ...deb];
   const sboms = [`${base}.cdx.json`, `${base}.spdx.json`];
-  const names = [...tarballs, ...sboms, 'provenance.json'];
-  assert.deepEqual(readdirSync(out).sort(), [...names, 'SHA256SUMS'].sort());
+  const names = [...packages, ...sboms, 'provenance.json'];
+  const image = `fanfare-image-${manifest.version}.tar`;
+  const present = readdirSync(out).filter((name) => name !== image);
+  assert.deepEqual(present.sort(), [...names, 'SHA256SUMS'].sort());
 
   const read = (/** @type {string} */ name) => readFileSync(join(out, name));
   const sha256 = (/** @type {string} */ name) =>
     createHash('sha256').update(read(name)).digest('hex');
-  const sums = names.map((name) => `${sha256(name)}  ${name}\n`).join('');
-  assert.equal(String(read('SHA256SUMS')), sums);
+  const sums = String(read('SHA256SUMS')).split('\n');
+  for (const name of names) assert.ok(sums.includes(`${sha256(name)}  ${name}`), name);
 
   const { metadata, components } = JSON.parse(String(read(`${base}.cdx.json`)));
   assert.equal(metadata.component.name, 'fanfare');
   const parts = components.map((/** @type {{name: string}} */ { name }) => name);
   for (const name of Object.keys(manifest.dependencies)) assert.ok(parts.includes(name), name);
   for (const name of ['typescript', 'artillery', 'esbuild']) assert.ok(!parts.includes(name), name);
-  const { packages } = JSON.parse(String(read(`${base}.spdx.json`)));
-  assert.equal(packages.length, components.length + 1);
+  const spdx = JSON.parse(String(read(`${base}.spdx.json`)));
+  assert.equal(spdx.packages.length, components.length + 1);
 
   const { subject, predicate } = JSON.parse(String(read('provenance.json')));
   assert.deepEqual(
     subject.map((/** @type {{digest: {sha256: string}}} */ { digest }) => digest.sha256),
-    tarballs.map(sha256),
+    packages.map(sha256),
   );
   const head = spawnSync('git', ['rev-parse', 'HEAD'], { cwd: root, encoding: 'utf8' });
   assert.equal(predicate.buildDefinition.externalParameters.commit, head.stdout.trim());
+
+  await t.test('the files are installed in an empty folder, and used', () => {
+    const script = `${root}ops/release/smoke.js`;
+    const smoke = spawnSync(process.execPath, [script, out], {
+      encoding: 'utf8',
+      timeout: 280_000,
+    });
+    assert.equal(smoke.status, 0, smoke.stdout + smoke.stderr);
+    for (const line of [
+      /have the checksums/,
+      /fanfare-server published, fanfare-client received/,
+      /fanfare-ai wrote a run and read it/,
+      /the server has drained/,
+      /the chart (renders \d+ objects|is not tried)/,
+      /the \.deb(: installed, run, drained, removed, purged| is not tried)|there is no \.deb/,
+    ])
+      assert.match(smoke.stdout, line);
+    t.diagnostic(smoke.stdout);
+  });
+
+  await t.test('a file that was replaced is refused', () => {
+    writeFileSync(join(out, chart), 'evil');
+    const script = `${root}ops/release/smoke.js`;
+    const smoke = spawnSync(process.execPath, [script, out], { encoding: 'utf8' });
+    assert.equal(smoke.status, 1);
+    assert.match(smoke.stderr, /fanfare-chart-.*FAILED/);
+  });
 });
 
 /** @typedef {{name?: string, id?: string, run?: string, uses?: string, env?: object}} Step */
@@ -96,11 +129,15 @@ test('no job of the workflow that may write runs code of the repository or of de
     Object.values(job.permissions).includes('write'),
   );
   assert.equal(mayWrite.length, 1);
-  assert.deepEqual(mayWrite[0].permissions, { contents: 'write', 'id-token': 'write' });
+  assert.deepEqual(mayWrite[0].permissions, {
+    contents: 'write',
+    'id-token': 'write',
+    packages: 'write',
+  });
   for (const command of commandsOf(mayWrite[0]))
     assert.match(
       command,
-      /^(cd release && echo "\$SUMS|sha256sum --check|test "\$\(ls|npm publish .* --ignore-scripts$|tar -xzOf|gh release create) ?/,
+      /^(cd release && echo "\$SUMS|sha256sum --check|test "\$\(ls|npm publish .* --ignore-scripts$|echo "\$GH_TOKEN" \| (skopeo|helm registry) login|skopeo copy|helm push|tar -xzOf|gh release create) ?/,
     );
   for (const { uses } of mayWrite[0].steps) assert.doesNotMatch(uses ?? '', /^actions\/checkout/);
 });
