@@ -14,17 +14,18 @@ import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { pageOf } from './generate/links.js';
 import { everything, indexOf } from './generate/llms.js';
-import { pages, parts, ROOT } from './generate/pages.js';
-import { ADDRESS, BASE, OUT, SOURCE } from './places.js';
+import { ADDRESS, BASE, OUT, ROOT, SOURCE } from './places.js';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const PORT = 4173;
 
 install();
-writeSource();
-// Only this folder has the package, so a type check of the repository must not look for it.
+// These need what has just been installed. Only this folder has VitePress, so a type check of the
+// repository must not look for it.
 const VITEPRESS = /** @type {string} */ ('vitepress');
+const { pages, parts } = await import('./generate/pages.js');
 const { build, serve } = await import(VITEPRESS);
+writeSource();
 await build(`${ROOT}docs`);
 writeForPrograms();
 if (process.argv.includes('--serve')) {

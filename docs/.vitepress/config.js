@@ -24,14 +24,16 @@ export default {
     ['link', { rel: 'icon', type: 'image/svg+xml', href: `${BASE}icon.svg` }],
     ['meta', { name: 'theme-color', content: '#4f46e5' }],
   ],
-  transformHead: (/** @type {any} */ { pageData }) => [
-    ['link', { rel: 'alternate', type: 'text/markdown', href: BASE + pageData.relativePath }],
-    ...(ADDRESS === ''
-      ? []
-      : [['link', { rel: 'canonical', href: ADDRESS + hrefOf(pageData.relativePath) }]]),
-  ],
+  transformHead: (/** @type {any} */ { pageData: { relativePath: path, isNotFound } }) => {
+    if (isNotFound) return [];
+    const twin = ['link', { rel: 'alternate', type: 'text/markdown', href: BASE + path }];
+    if (ADDRESS === '') return [twin];
+    return [twin, ['link', { rel: 'canonical', href: ADDRESS + hrefOf(path) }]];
+  },
   markdown: {
     anchor: { slugify: slugOf },
+    // Others have comments and keywords of too little contrast on VitePress's grey.
+    theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
     image: { lazyLoading: true },
     languageAlias: { haproxy: 'nginx' },
   },
@@ -44,8 +46,10 @@ export default {
         link: `/${hrefOf(pathsOf(part)[0])}`,
         activeMatch: matchOf(part),
       })),
+      { text: 'Playground', link: '/playground.html' },
       {
         text: VERSION,
+        activeMatch: '^no page$',
         items: [
           { text: `${VERSION}, this version`, link: '/' },
           { text: 'Changelog', link: `${REPOSITORY}/blob/main/CHANGELOG.md` },

@@ -2,10 +2,12 @@
 
 import { fileURLToPath } from 'node:url';
 
+/** The repository. */
+export const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 /** The pages as VitePress reads them. */
 export const SOURCE = fileURLToPath(new URL('source/', import.meta.url));
 /** The finished site. */
-export const OUT = fileURLToPath(new URL('../../site/', import.meta.url));
+export const OUT = `${ROOT}site/`;
 
 const given = process.env.SITE_URL;
 /** Where the site will be; '' if it may be anywhere. It ends with a slash. */

@@ -7,8 +7,6 @@
 // e2e/docs-client runs the rest of docs/client.md.
 
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -17,133 +15,23 @@ import { until } from '../harness/server.js';
 import { codeWith } from '../helpers/doc-code.js';
 import { canBePrivate } from '../helpers/private-network.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
+import { bash, START_MS, UserShell } from '../helpers/user-shell.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
-const START_MS = 60_000;
 const WELCOME = '{"type":"hello","id":0}';
-
-/** Helpers for the programs below: sockets, and their messages by type. */
-const PRELUDE = `
-import { WebSocket } from 'ws';
-const received = new Map();
-const open = (url = 'ws://localhost:3000', protocols) => listen(new WebSocket(url, protocols));
-function listen(socket) {
-  const messages = [];
-  received.set(socket, messages);
-  socket.on('message', (data) => {
-    messages.push(JSON.parse(data));
-    socket.emit('one');
-  });
-  return new Promise((resolve, reject) => {
-    socket.on('open', () => resolve(socket));
-    socket.on('error', reject);
-  });
-}
-async function next(socket, type) {
-  const messages = received.get(socket);
-  for (;;) {
-    const index = messages.findIndex((message) => message.type === type);
-    if (index >= 0) return messages.splice(index, 1)[0];
-    await new Promise((resolve) => socket.once('one', resolve));
-  }
-}
-`;
 
 const skip =
   (!existsSync(join(root, '.git')) && 'this is not a clone') ||
   (!canBePrivate() && 'needs root, unshare, ip and iptables');
-
-/** @typedef {import('node:test').TestContext} TestContext */
-
-/**
- * The environment of a user's shell: without npm's variables and those of the test.
- * @returns {NodeJS.ProcessEnv}
- */
-function userEnv() {
-  const { PATH, HOME, npm_config_cache, npm_config_registry } = process.env;
-  const all = { PATH: `${PATH}:/usr/sbin:/sbin`, HOME, npm_config_cache, npm_config_registry };
-  return { ...all, npm_config_update_notifier: 'false', npm_config_prefer_offline: 'true' };
-}
-
-/** @param {string} cwd @param {string} code */
-function bash(cwd, code) {
-  const { status, stdout, stderr } = spawnSync('bash', ['-e', '-c', code], {
-    cwd,
-    env: userEnv(),
-    encoding: 'utf8',
-  });
-  assert.equal(status, 0, `${code}\n${stdout}${stderr}`);
-  return stdout;
-}
 
 test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip }, async (t) => {
   const parent = temporaryFolder(t);
   const clone = join(parent, 'fanfare');
   bash(parent, `git clone --quiet --depth 1 file://${root} fanfare`);
 
-  // A network of its own, as long as this process lives.
-  const holder = spawn('unshare', ['--net', 'sh', '-c', 'ip link set lo up && echo up && cat'], {
-    env: userEnv(),
-    stdio: ['pipe', 'pipe', 'inherit'],
-  });
-  t.after(() => holder.kill('SIGKILL'));
-  await once(holder.stdout, 'data');
-  const inside = (/** @type {string[]} */ ...command) => [
-    `--net=/proc/${holder.pid}/ns/net`,
-    ...command,
-  ];
-
-  /** Runs a command in that network. @param {string} code @param {string} [cwd] */
-  const shell = (code, cwd = clone) => {
-    const { status, stdout, stderr } = spawnSync('nsenter', inside('bash', '-e', '-c', code), {
-      cwd,
-      env: userEnv(),
-      encoding: 'utf8',
-      timeout: START_MS,
-    });
-    assert.equal(status, 0, `${code}\n${stdout}${stderr}`);
-    return stdout;
-  };
-  /** Runs a program in that network. @param {string} code @returns {string} its output */
-  const program = (code) => {
-    writeFileSync(join(clone, 'program.mjs'), PRELUDE + code);
-    return shell('node program.mjs').trim();
-  };
-  /**
-   * Starts a server as a terminal does, and waits until it is ready. Ctrl-C stops it.
-   * @param {TestContext} t @param {string} code @param {string} [cwd]
-   */
-  const start = async (t, code, cwd = clone) => {
-    const child = spawn('nsenter', inside('bash', '-e', '-c', code), {
-      cwd,
-      env: userEnv(),
-      stdio: ['ignore', 'pipe', 'inherit'],
-      detached: true,
-    });
-    const exited = once(child, 'exit');
-    const kill = (/** @type {NodeJS.Signals} */ signal) => {
-      try {
-        process.kill(-Number(child.pid), signal);
-      } catch {
-        // The group has ended.
-      }
-    };
-    t.after(() => kill('SIGKILL'));
-    let log = '';
-    child.stdout.on('data', (data) => {
-      log += data;
-    });
-    await until(() => /fanfare is ready/.test(log) || child.exitCode !== null, START_MS);
-    const ready = log.split('\n').find((line) => line.includes('fanfare is ready'));
-    assert.ok(ready, `${code}\n${log}`);
-    return {
-      pid: Number(/"pid":(\d+)/.exec(ready)?.[1]),
-      async stop() {
-        kill('SIGINT');
-        await exited;
-      },
-    };
-  };
+  const user = await UserShell.start(t, clone);
+  const shell = (/** @type {string} */ code) => user.run(code);
+  const program = (/** @type {string} */ code) => user.program(code);
 
   await t.test('README.md and getting-started: install, start, hello', async (t) => {
     const code = codeWith('README.md', 'npm ci --omit=dev');
@@ -151,7 +39,7 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
     const [install, run] = code.trim().split(' && ');
     bash(clone, install);
     assert.equal(existsSync(join(clone, 'node_modules/typescript')), false);
-    const server = await start(t, run);
+    const server = await user.start(t, run);
     const said = shell(codeWith('docs/getting-started.md', 'npm run hello'));
     assert.match(said, /Hello from process/);
     assert.match(said, /"status":"ready"/);
@@ -168,7 +56,7 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
 
   await t.test('getting-started: history, presence, a second server', async (t) => {
     const page = 'docs/getting-started.md';
-    let server = await start(t, codeWith(page, 'FANFARE_HISTORY='));
+    let server = await user.start(t, codeWith(page, 'FANFARE_HISTORY='));
     const recovered = program(`
       let socket;
       const send = (command) => socket.send(JSON.stringify(command));
@@ -189,7 +77,7 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
     assert.equal(recovered, 'true two');
     await server.stop();
 
-    server = await start(t, codeWith(page, 'FANFARE_PRESENCE='));
+    server = await user.start(t, codeWith(page, 'FANFARE_PRESENCE='));
     const listed = program(`
       const socket = await open();
       const send = (command) => socket.send(JSON.stringify(command));
@@ -202,16 +90,11 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
     assert.match(listed, /"user":"ann","info":\{"colour":"red"\}/);
     await server.stop();
 
-    const redis = spawn('nsenter', inside('redis-server', '--save', '', '--port', '6379'), {
-      env: userEnv(),
-      stdio: ['ignore', 'pipe', 'inherit'],
-    });
-    t.after(() => redis.kill('SIGKILL'));
-    await until(() => spawnSync('nsenter', inside('redis-cli', 'ping')).status === 0);
+    await user.startOther(t, "redis-server --save '' --port 6379", 6379);
     const commands = codeWith(page, 'SERVER_ID=second').trim().split('\n');
     assert.equal(commands.length, 2);
     const servers = [];
-    for (const command of commands) servers.push(await start(t, command));
+    for (const command of commands) servers.push(await user.start(t, command));
     const shared = program(`
       const [one, two] = [await open(), await open('ws://localhost:3001')];
       const send = (socket, command) => socket.send(JSON.stringify(command));
@@ -249,7 +132,10 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
   await t.test('authentication: a token, and its renewal', async (t) => {
     const [secret, run, print] = codeWith(AUTH, 'export JWT_SECRET').trim().split('\n');
     assert.ok(print.startsWith(PRINT));
-    const server = await start(t, `${secret}\necho $JWT_SECRET > secret-of-terminal-1\n${run}`);
+    const server = await user.start(
+      t,
+      `${secret}\necho $JWT_SECRET > secret-of-terminal-1\n${run}`,
+    );
     const token = tokenBy('cat secret-of-terminal-1');
     assert.equal(connected(token, ENTER), 'ann');
     assert.equal(connected('x', ENTER), 'refused');
@@ -267,7 +153,7 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
   await t.test(
     'authentication: the keys are rotated, and nobody is refused meanwhile',
     async (t) => {
-      const server = await start(t, codeWith(AUTH, 'umask 077'));
+      const server = await user.start(t, codeWith(AUTH, 'umask 077'));
       const old = tokenBy('head -n 1 jwt-secret');
       assert.equal(connected(old, ENTER), 'ann');
       const withPid = (/** @type {string} */ text) =>
@@ -286,7 +172,7 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
   await t.test('hooks: in two minutes', async (t) => {
     const page = 'docs/hooks.md';
     writeFileSync(join(clone, 'hooks.js'), codeWith(page, "includes('spam')"));
-    const server = await start(t, codeWith(page, 'FANFARE_HOOKS=./hooks.js npm start'));
+    const server = await user.start(t, codeWith(page, 'FANFARE_HOOKS=./hooks.js npm start'));
     const [command, answer] = codeWith(page, 'buy spam').trim().split('\n');
     assert.ok(command.startsWith('> ') && answer.startsWith('< '));
     const said = program(`
@@ -306,7 +192,7 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
       bash(parent, codeWith(page, 'mkdir chat'));
       const chat = join(parent, 'chat');
       assert.match(readFileSync(join(chat, 'public/index.html'), 'utf8'), /<title>Chat/);
-      const server = await start(t, 'npx fanfare', chat);
+      const server = await user.start(t, 'npx fanfare', chat);
       assert.match(shell('curl -s 127.0.0.1:9090/readyz'), /"status":"ready"/);
       await server.stop();
     },

@@ -6,6 +6,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parse } from 'yaml';
+import { ROOT } from '../places.js';
 import { withFigures } from './figures.js';
 import { pageOf, withLinks } from './links.js';
 import { blockWith, summaryOf, titleOf, withoutMarks } from './markdown.js';
@@ -13,7 +14,6 @@ import { partsOf } from './navigation.js';
 import { pageOfApi } from './openapi.js';
 import { withFilters } from './tables.js';
 
-export const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 const DOCS = `${ROOT}docs/`;
 const OWN = fileURLToPath(new URL('../pages/', import.meta.url));
 const CODE_MARK = /<!-- code: (\S+) "([^"]+)" -->/g;
@@ -97,14 +97,18 @@ function ownPage(name) {
     CODE_MARK,
     (_all, path, code) => blockWith(read(path), code),
   );
+  const source = `docs/.vitepress/pages/${name}`;
   const [, title = '', about = ''] = /^title: (.+)\ndescription: (.+)$/m.exec(text) ?? [];
   return {
     path: name,
-    source: `docs/.vitepress/pages/${name}`,
+    source,
     title,
     about,
     markdown: plain(text, title, about),
-    text,
+    text: text.replace(
+      '---\n',
+      `---\nedit: ${REPOSITORY}/edit/main/${source}\nprev: false\nnext: false\n`,
+    ),
   };
 }
 
@@ -114,7 +118,7 @@ function plain(text, title, about) {
     .replace(/^---\n[\s\S]*?\n---\n/, '')
     .replace(/^ *<\/?[A-Za-z#][^>]*>\n/gm, '')
     .replace(/\n{3,}/g, '\n\n');
-  return `# ${title}\n\n${about}\n${body}`;
+  return body.includes(`\n# ${title}\n`) ? body.trimStart() : `# ${title}\n\n${about}\n${body}`;
 }
 
 /** Pictures that are dark if the page is. @param {string} text */

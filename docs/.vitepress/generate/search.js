@@ -74,6 +74,6 @@ export function termOf(term) {
 export function weightOf(id) {
   if (id.includes('/architecture/files')) return 0.2;
   if (id.includes('/architecture/')) return 0.4;
-  if (/\/(?:openapi|contents|scale)\b/.test(id)) return 0.5;
+  if (/\/(?:openapi|contents)\b/.test(id)) return 0.5;
   return id.includes('/troubleshooting') ? 1.6 : 1;
 }
