@@ -218,9 +218,12 @@ export const ACTS = Object.freeze({
   lead(stage, { name, to }) {
     stage.world.fleet.names.set(name, stage.host(to));
   },
-  /** Connections between two hosts are reset. */
-  reset(stage, { from, to }) {
-    stage.world.fleet.network.breakConnections(stage.host(from), stage.host(to));
+  /** Connections between two hosts are reset, so often, with pauses between. */
+  async reset(stage, { from, to, times = 1, everyMs = 0 }) {
+    for (let i = 0; i < times; i++) {
+      if (i > 0) await pause(everyMs);
+      stage.world.fleet.network.breakConnections(stage.host(from), stage.host(to));
+    }
   },
   /** A clock is ahead. */
   skew(stage, { of, ms }) {

@@ -58,6 +58,11 @@ export const CHECKS = Object.freeze({
     const { code: was } = stage.client(who);
     return was === code ? '' : `${who} was closed with ${was}, not with ${code}`;
   },
+  /** A server of Redis has accepted at most so many connections. */
+  connections(stage, { node, most }) {
+    const { clients } = stage.redis(node).server;
+    return clients <= most ? '' : `Redis has accepted ${clients} connections, more than ${most}`;
+  },
   /** No plain client's connection ended with this code. */
   notClosed(stage, { code }) {
     const { length } = stage.others.filter((client) => client.code === code);
