@@ -13,6 +13,7 @@ const API_MS = 10_000;
 const POLL_MS = 1;
 
 /** @import { WebhookReceiver } from '../checker/webhook-receiver.js' */
+/** @import { HookBackend } from './hook-backend.js' */
 /** @import { RedisHost } from './redis-host.js' */
 /** @import { SimulatedProcess } from './simulated-process.js' */
 /** @import { World } from './world.js' */
@@ -35,11 +36,11 @@ export class Stage {
 
   /**
    * @param {World} world @param {any} plan @param {any} recorder @param {any} random
-   * @param {WebhookReceiver|null} receiver
+   * @param {{receiver: WebhookReceiver|null, backend: HookBackend|null}} servers of the application
    */
-  constructor(world, plan, recorder, random, receiver) {
+  constructor(world, plan, recorder, random, servers) {
     this.world = world;
-    this.webhooks = receiver;
+    this.servers = servers;
     this.plan = plan;
     this.recorder = recorder;
     this.random = random;
@@ -56,8 +57,9 @@ export class Stage {
   }
 
   get receiver() {
-    if (this.webhooks === null) throw new Error('the plan has no webhooks');
-    return this.webhooks;
+    const { receiver } = this.servers;
+    if (receiver === null) throw new Error('the plan has no webhooks');
+    return receiver;
   }
 
   /** A client goes to the server of its number. @param {number} server @returns {number} an id */
@@ -187,6 +189,11 @@ export const ACTS = Object.freeze({
   /** The receiver of webhooks answers events like this so, from now on; without an answer as it should. */
   receive({ receiver }, { event = {}, answer = null }) {
     receiver.answerOf = (body) => (isLike(body, event) ? answer : null);
+  },
+  /** The back end answers questions of hooks like this so: a Rule of hook-backend.js. */
+  hook({ servers }, rule) {
+    if (servers.backend === null) throw new Error('the plan has no hooks');
+    servers.backend.rules.unshift({ ...rule });
   },
   /** Waits for an event, delivered or not. */
   event: (stage, { event }) =>

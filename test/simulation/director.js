@@ -11,6 +11,7 @@ import { WebhookWatch } from '../checker/webhook-watch.js';
 import { Workload } from '../checker/workload.js';
 import { pause } from '../harness/run.js';
 import { perform, Stage } from './acts.js';
+import { HookBackend } from './hook-backend.js';
 
 /** This part of the population loses its connections with a fault, and returns within LATE_MS. */
 const LEAVING_SHARE = 0.05;
@@ -36,6 +37,7 @@ export async function direct(world, plan, recorder) {
   const urls = world.servers.map(({ url }) => url);
   const { load, secret } = plan;
   const watch = plan.hasWebhooks ? await startReceiver(world, plan) : null;
+  const backend = plan.hooks === undefined ? null : startBackend(world, plan);
   for (const server of world.servers) server.start();
   for (const server of world.servers) await world.whole(server);
   const workload = new Workload(
@@ -68,7 +70,8 @@ export async function direct(world, plan, recorder) {
   workload.population?.silence();
   const receiver = watch?.receiver ?? null;
   if (receiver !== null) receiver.failing = 0;
-  const stage = new Stage(world, plan, recorder, random, receiver);
+  if (backend !== null) backend.isSteady = true;
+  const stage = new Stage(world, plan, recorder, random, { receiver, backend });
   const healed = watch?.fault();
   await perform(stage, plan.script);
   // The checker has no record of them.
@@ -84,6 +87,14 @@ async function startReceiver(world, plan) {
   receiver.url = `http://127.0.0.1:${plan.webhookPort}/fanfare`;
   world.fleet.network.gateway.set(plan.webhookPort, world.clients.host);
   return new WebhookWatch(receiver, '');
+}
+
+/** @param {import('./world.js').World} world @param {any} plan */
+function startBackend({ fleet, clients }, { seed, hookPort }) {
+  const backend = new HookBackend(new Random(seed + 4), (line) => fleet.note(line));
+  backend.server.listen(hookPort, '127.0.0.1');
+  fleet.network.gateway.set(hookPort, clients.host);
+  return backend;
 }
 
 /**

@@ -180,6 +180,8 @@ export function diskModules(owner) {
       mkdirSync: (/** @type {unknown} */ path) => void disk.folders.add(text(path)),
       writeFileSync: write,
       accessSync: access,
+      lstatSync: (/** @type {unknown} */ path) =>
+        disk.has(text(path)) ? stat(path) : fs.lstatSync(text(path)),
       createReadStream: (/** @type {unknown} */ path, /** @type {any} */ options = {}) =>
         Readable.from(
           (async function* () {

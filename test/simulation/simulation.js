@@ -1,5 +1,6 @@
 // simulation.js: one simulated run: draws it from a seed, runs it, and checks its record.
 
+import { fileURLToPath } from 'node:url';
 import { Checker } from '../checker/checker.js';
 import { settingsOf } from '../checker/population.js';
 import { Random } from '../checker/random.js';
@@ -12,6 +13,9 @@ import { World } from './world.js';
 
 const DIRECTOR = new URL('director.js', import.meta.url);
 const WEBHOOK_PORT = 9100;
+const HOOK_PORT = 9200;
+const HOOKS_URL = `http://127.0.0.1:${HOOK_PORT}/hooks`;
+const HOOKS_FILE = fileURLToPath(new URL('hooks-file.js', import.meta.url));
 const SECRET = 'ab'.repeat(32);
 const STATE_DIR = '/state';
 const MINUTE_MS = 60_000;
@@ -69,6 +73,7 @@ const ENV = Object.freeze({
  * @property {import('./director.js').Step[]} schedule of faults
  * @property {import('./acts.js').Act[]} [script] instead of a schedule
  * @property {string[]} [messages] patterns of rooms: a second endpoint gets what clients publish there
+ * @property {{over: 'http'|'file', names: string[]}} [hooks] that servers ask a back end
  * @property {Record<string, unknown>} [app] more settings of the app of Pusher clients
  * @property {Record<string, string>} [env] more settings of all servers
  * @property {Record<string, string>[]} [envs] more settings of each server
@@ -210,6 +215,7 @@ function settingsFor(plan) {
       FANFARE_CENTRIFUGO_ALLOW: 'subscribe:*',
     }),
     ...(hasWebhooks && { FANFARE_WEBHOOKS: '/etc/webhooks.json' }),
+    ...hookSettings(plan.hooks),
     ...(topology === 'embedded' && load.isMixed && { FANFARE_STATE_DIR: STATE_DIR }),
     ...(load.hasHistory && { FANFARE_HISTORY: `${HISTORY_PREFIX}*=${historySize}/300s` }),
     ...plan.env,
@@ -219,9 +225,20 @@ function settingsFor(plan) {
     ...(hasPusher && {
       '/etc/apps.json': JSON.stringify([entryOf({ shared: true, ...plan.app })]),
     }),
+    ...(plan.hooks?.over === 'http' && {
+      '/etc/hooks.json': JSON.stringify([{ url: HOOKS_URL, hooks: plan.hooks.names }]),
+    }),
     ...(hasWebhooks && { '/etc/webhooks.json': JSON.stringify(endpoints) }),
   };
   return { env, files };
+}
+
+/** @param {Plan['hooks']} hooks @returns {Record<string, string>} */
+function hookSettings(hooks) {
+  if (hooks === undefined) return {};
+  return hooks.over === 'http'
+    ? { FANFARE_HOOKS: '/etc/hooks.json', FANFARE_HOOKS_SECRET: WEBHOOK_SECRET }
+    : { FANFARE_HOOKS: HOOKS_FILE, HOOK_BACKEND: HOOKS_URL, HOOK_NAMES: hooks.names.join(',') };
 }
 
 /** @param {Plan} plan @returns {number} ms within which it has ended */
@@ -265,6 +282,7 @@ export async function simulate(plan, { keepsTrace = false, trees } = {}) {
         ...plan,
         secret: SECRET,
         webhookPort: WEBHOOK_PORT,
+        hookPort: HOOK_PORT,
         app: plan.hasPusher ? APP : null,
       };
       parts.load = { ...plan.load, hasPusher: plan.hasPusher };

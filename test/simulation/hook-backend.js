@@ -1,0 +1,61 @@
+// hook-backend.js: the back end that simulated servers ask as their hooks say. It allows everything, and
+// in a random run it is late or fails now and then.
+
+import { createServer } from 'node:http';
+import { isLike } from './checks.js';
+
+/** Shares of the questions of a random run. */
+const FAILING = 0.03;
+const LATE = 0.05;
+const LATE_MS = /** @type {const} */ ([20, 700]);
+
+/** @import { Random } from '../checker/random.js' */
+/** @import { IncomingMessage, ServerResponse } from 'node:http' */
+/**
+ * How questions like `question` are answered.
+ * @typedef {object} Rule
+ * @property {object} question @property {unknown} [answer] without it: allowed
+ * @property {number} [status] @property {number} [delayMs]
+ * @property {number} [times] so often; without it: always
+ */
+
+export class HookBackend {
+  /** Those of a script. @type {Rule[]} */
+  rules = [];
+  /** Is everybody answered at once? */
+  isSteady = false;
+
+  /** @param {Random} random @param {(line: string) => void} note writes a line of the trace */
+  constructor(random, note) {
+    this.random = random;
+    this.note = note;
+    this.server = createServer((request, response) => this.#receive(request, response));
+  }
+
+  /** @param {IncomingMessage} request @param {ServerResponse} response */
+  async #receive(request, response) {
+    let text = '';
+    try {
+      for await (const part of request.setEncoding('utf8')) text += part;
+    } catch {
+      return; // the server that asked is gone
+    }
+    const { answer, status = answer === undefined ? 204 : 200, delayMs = 0 } = this.#ruleFor(text);
+    if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs));
+    this.note(`hook ${text.slice(0, 200)}: ${status} ${JSON.stringify(answer)}`);
+    response.writeHead(status, { 'Content-Type': 'application/json' });
+    response.end(answer === undefined ? undefined : JSON.stringify(answer));
+  }
+
+  /** @param {string} text @returns {Partial<Rule>} */
+  #ruleFor(text) {
+    const asked = JSON.parse(text);
+    const rule = this.rules.find(({ question, times = 1 }) => times > 0 && isLike(asked, question));
+    if (rule?.times !== undefined) rule.times--;
+    if (rule !== undefined || this.isSteady) return rule ?? {};
+    const drawn = this.random.next();
+    if (drawn < FAILING) return { status: 500 };
+    if (drawn < FAILING + LATE) return { delayMs: this.random.between(...LATE_MS) };
+    return {};
+  }
+}

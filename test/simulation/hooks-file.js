@@ -1,0 +1,27 @@
+// hooks-file.js: the hooks file of simulated servers. Its functions ask the back end that answers hooks
+// over HTTP, too.
+
+/** @type {Readonly<Record<string, (...args: any[]) => object>>} */
+const QUESTIONS = Object.freeze({
+  onConnect: ({ token, user, transport, data }) => ({ request: { token, user, transport, data } }),
+  onJoin: ({ id, user }, room) => ({ connection: { id, user }, room }),
+  onPublish: ({ id, user }, room, payload) => ({ connection: { id, user }, room, payload }),
+});
+
+/** @param {object} question */
+async function ask(question) {
+  const body = JSON.stringify(question);
+  const response = await fetch(String(process.env.HOOK_BACKEND), { method: 'POST', body });
+  if (response.status === 204) return undefined;
+  if (response.status !== 200) throw new Error(`the back end answers ${response.status}`);
+  return response.json();
+}
+
+export default Object.fromEntries(
+  String(process.env.HOOK_NAMES)
+    .split(',')
+    .map((hook) => [
+      hook,
+      (/** @type {any[]} */ ...args) => ask({ hook, ...QUESTIONS[hook](...args) }),
+    ]),
+);
