@@ -120,6 +120,11 @@ export const PROGRAMS = {
     command:
       'node --test --test-concurrency=1 --test-reporter=spec test/clients/clients.test.js test/clients/pusher.test.js test/clients/centrifugo.test.js test/clients/centrifugo-api.test.js test/clients/first-hours.test.js',
   },
+  newcomer: {
+    about:
+      'the guides for AI and React in empty folders, with packed packages, and Next.js; needs the network',
+    command: 'node --test --test-reporter=spec test/clients/newcomer.test.js',
+  },
   hermes: {
     about: 'the client library in Hermes, the engine of React Native; needs the network',
     command: 'node test/clients/hermes.js',
