@@ -24,7 +24,7 @@
  * @template Payload
  * @typedef {object} Messages
  * @property {readonly RoomMessage<Payload>[]} messages oldest first
- * @property {boolean} hasOlder false: the room keeps no older ones
+ * @property {boolean} hasOlder may the room keep older ones than the first shown?
  * @property {(limit?: number) => Promise<void>} loadOlder puts a page of older messages, 50 by
  *   default, before those shown; rejects with a FanfareError
  */
@@ -120,14 +120,16 @@ function viewOf(fanfare, key, idle, start, first = idle.value) {
 export function messagesOf(fanfare, name, options = {}) {
   let { last = 50, max = 1000 } = options;
   /** @type {Messages<Payload>} */
-  const value = { messages: [], hasOlder: true, loadOlder: async () => {} };
+  const value = { messages: [], hasOlder: false, loadOlder: async () => {} };
   return viewOf(fanfare, ['messages', name, options], { value }, (update) => {
     /** @type {RoomMessage<Payload>[]} */
     const list = [];
-    let hasOlder = true;
+    let hasFirst = false;
     const show = () =>
       update(() => {
-        if (list.splice(0, list.length - max).length) hasOlder = true;
+        if (list.splice(0, list.length - max).length) hasFirst = false;
+        // In a plain room messages have no offset.
+        const hasOlder = !hasFirst && (list[0]?.offset ?? 1) > 1;
         return { messages: [...list], hasOlder, loadOlder };
       });
     const loadOlder = async (limit = 50) => {
@@ -137,7 +139,7 @@ export function messagesOf(fanfare, name, options = {}) {
       if (!page || before !== list[0]) return;
       max += page.messages.length;
       list.unshift(...page.messages);
-      hasOlder = page.more;
+      hasFirst = !page.more;
       show();
     };
     /** @type {Room<Payload>} */
@@ -152,7 +154,10 @@ export function messagesOf(fanfare, name, options = {}) {
       last,
     });
     room.on('reset', (newest) => {
-      if (newest) list.splice(0, list.length, ...newest);
+      if (newest) {
+        list.splice(0, list.length, ...newest);
+        hasFirst = false;
+      }
       show();
     });
     room.on('message', (payload, meta) => {

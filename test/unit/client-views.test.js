@@ -112,6 +112,21 @@ test('a list is bounded, and grows by the pages of older messages', async (t) =>
   assert.deepEqual([payloads(view.get()), view.get().hasOlder], [[11, 12, 13, 14], true]);
 });
 
+for (const [first, hasOlder] of /** @type {const} */ ([
+  [1, false],
+  [9, true],
+]))
+  test(`a list that begins with message ${first} has ${hasOlder ? '' : 'no '}older ones`, async (t) => {
+    const { client, view, changed } = await follow(t, (fanfare) =>
+      messagesOf(fanfare, ROOM, { last: 0 }),
+    );
+    client.socket.answer('join', joined(at(first - 1)));
+    assert.equal(view.get().hasOlder, false, 'older than what?');
+    client.socket.push(message(first));
+    await changed();
+    assert.deepEqual([payloads(view.get()), view.get().hasOlder], [[first], hasOlder]);
+  });
+
 test('after a gap a list has the newest messages of the history', async (t) => {
   const { client, view, changed } = await follow(t, (fanfare) =>
     messagesOf(fanfare, ROOM, { last: 2 }),
