@@ -10,6 +10,7 @@
 import { randomUUID } from 'node:crypto';
 import { AddressGuard } from '../outgoing/addresses.js';
 import { Poster, PostFailure } from '../outgoing/poster.js';
+import { isPayload, MAX_PAYLOAD_DEPTH } from '../protocol/decode.js';
 import { signedHeaders } from '../protocol/webhook-signature.js';
 import { AnswerError, HookError, readAnswer } from './answer.js';
 import { AnswerCache } from './answer-cache.js';
@@ -108,7 +109,7 @@ class HookBackend {
     const question = questionOf(hook, args, this.headers);
     const name = KEPT.has(hook) ? nameOfQuestion(question) : '';
     const kept = name === '' ? undefined : this.cache.find(name);
-    if (kept !== undefined) return kept.answer;
+    if (kept !== undefined) return this.#read(hook, kept);
     if (!this.pause.begin()) throw new HookError('paused', `${this.origin} has failed repeatedly`);
     return this.#ask(question, name, args.at(-1).signal);
   }
@@ -120,13 +121,14 @@ class HookBackend {
     try {
       const response = await this.#post(JSON.stringify(question), signal);
       status = response.statusCode ?? 0;
-      const text = await this.#bodyOf(response, this.#maxBytesOf(question.hook), signal);
-      const answer = this.#read(question.hook, response, text);
+      const body = await this.#bodyOf(response, this.#maxBytesOf(question.hook), signal);
+      const text = this.#textOf(question.hook, response, body);
+      const answer = this.#read(question.hook, text);
       const seconds = name === '' ? 0 : cacheSecondsOf(response);
       if (seconds > 0) {
         // A fault is not kept: the next call asks a backend that may have been corrected.
         readAnswer(question.hook, answer, this.maxPayloadBytes);
-        this.cache.keep(name, answer, text.length, seconds);
+        this.cache.keep(name, text, seconds);
       }
       this.pause.end(true);
       return answer;
@@ -180,12 +182,20 @@ class HookBackend {
     });
   }
 
-  /** @param {HookName} hook @param {IncomingMessage} response @param {string} text */
-  #read(hook, { statusCode }, text) {
-    if (statusCode === 204) return undefined;
-    if (statusCode !== 200)
-      throw new HookError('status', `${this.origin} answered with status ${statusCode}`);
-    if (hook === 'onDisconnect') return undefined;
+  /** @param {HookName} hook @param {IncomingMessage} response @param {string} body @returns {string} */
+  #textOf(hook, { statusCode }, body) {
+    if (statusCode === 204 || (statusCode === 200 && hook === 'onDisconnect')) return 'true';
+    if (statusCode === 200) return body;
+    throw new HookError('status', `${this.origin} answered with status ${statusCode}`);
+  }
+
+  /** @param {HookName} hook @param {string} text */
+  #read(hook, text) {
+    // Deeper `data` would have to be written in each later question. A payload has its own check.
+    if (hook === 'onConnect' && !isPayload(Buffer.from(text)))
+      throw new AnswerError(
+        `${this.origin} answered ${hook} with no JSON of at most ${MAX_PAYLOAD_DEPTH} levels`,
+      );
     try {
       return JSON.parse(text);
     } catch {

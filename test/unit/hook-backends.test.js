@@ -449,6 +449,19 @@ test(
   },
 );
 
+test('data of too many levels is a wrong answer, and pauses nothing', limit, async (t) => {
+  stayAlive(t);
+  const { url } = await listen(t, (request, response) => {
+    request.resume();
+    response.end(`{"data":${'['.repeat(8000)}${']'.repeat(8000)}}`);
+  });
+  const { hooks, counters } = build(url);
+  const request = { headers: {}, query: new URLSearchParams() };
+  for (let n = 0; n < 25; n++)
+    assert.equal(await codeOf(hooks.call('onConnect', [request])), 'HOOK_FAILED');
+  assert.deepEqual([counters.failures['onConnect,answer'], counters.paused], [25, 0]);
+});
+
 test('the body of an answer to onDisconnect is ignored', limit, async (t) => {
   stayAlive(t);
   const { url } = await listen(t, (request, response) => {
@@ -502,15 +515,16 @@ test('kept answers are bounded in number and bytes', () => {
   const counters = createHookCounters().cache;
   let nowMs = 0;
   const cache = new AnswerCache(counters, () => nowMs);
-  for (let n = 0; n < 10_001; n++) cache.keep(String(n), n, 10, 60);
-  assert.deepEqual([cache.find('0'), cache.find('1')?.answer], [undefined, 1]);
+  for (let n = 0; n < 10_001; n++) cache.keep(String(n), String(n), 60);
+  assert.deepEqual([cache.find('0'), cache.find('1')], [undefined, '1']);
   assert.deepEqual([counters.evicted, counters.stored], [1, 10_001]);
-  for (let n = 0; n < 1000; n++) cache.keep(`large ${n}`, n, 16_000, 60);
+  const large = 'x'.repeat(8000);
+  for (let n = 0; n < 1000; n++) cache.keep(`large ${n}`, large, 60);
   assert.deepEqual([cache.find('10000'), cache.find('large 0')], [undefined, undefined]);
   let kept = 0;
   for (let n = 0; n < 1000; n++) kept += cache.find(`large ${n}`) === undefined ? 0 : 1;
   assert.ok(kept > 450 && kept * 16_000 < 8_388_608, `${kept}`);
-  for (let n = 0; n < 1000; n++) cache.keep('large 999', n, 16_000, 60);
+  for (let n = 0; n < 1000; n++) cache.keep('large 999', large, 60);
   let still = 0;
   for (let n = 0; n < 1000; n++) still += cache.find(`large ${n}`) === undefined ? 0 : 1;
   assert.equal(still, kept, 'an answer that is kept again takes no more room');
@@ -518,6 +532,6 @@ test('kept answers are bounded in number and bytes', () => {
   assert.equal(cache.find('large 999'), undefined);
   // What has expired makes room without being counted.
   const { evicted } = counters;
-  for (let n = 0; n < kept; n++) cache.keep(`late ${n}`, n, 16_000, 1);
+  for (let n = 0; n < kept; n++) cache.keep(`late ${n}`, large, 1);
   assert.equal(counters.evicted, evicted);
 });
