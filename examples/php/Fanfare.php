@@ -54,7 +54,7 @@ final class Fanfare
     /** Publishes up to 1,000 messages: room, payload and perhaps key, except, expect, idempotencyKey. */
     public function publishMany(array $messages): array
     {
-        $keyed = array_map(fn (array $one) => $one + ['idempotencyKey' => self::newKey()], $messages);
+        $keyed = array_map(fn (array $one) => ['idempotencyKey' => $one['idempotencyKey'] ?? self::newKey()] + $one, $messages);
         $results = $this->call('POST', 'publish/batch', ['messages' => $keyed])['results'];
         foreach ($results as $result) {
             if (isset($result['error'])) {

@@ -48,7 +48,7 @@ class Fanfare:
 
     def publish_many(self, messages):
         """Publishes up to 1,000 dicts of room, payload and perhaps key, except, expect, idempotencyKey."""
-        keyed = [{"idempotencyKey": _new_key(), **message} for message in messages]
+        keyed = [{**message, "idempotencyKey": message.get("idempotencyKey") or _new_key()} for message in messages]
         results = self._call("POST", "publish/batch", {"messages": keyed})["results"]
         for result in results:
             if "error" in result:

@@ -284,6 +284,20 @@ async function runPage(t, command, name, file, env) {
   return lines;
 }
 
+/** Arguments of Python or PHP. @param {string} path @param {string} url */
+function withNullKey(path, url) {
+  const message = `{"room": "a", "payload": 1, "idempotencyKey": null}`;
+  return path.endsWith('.py')
+    ? [
+        '-c',
+        `import json, runpy; make = runpy.run_path('${path}')['Fanfare']; make('${url}', 'key').publish_many([json.loads('${message}')])`,
+      ]
+    : [
+        '-r',
+        `require '${path}'; (new Fanfare('${url}', 'key'))->publishMany([json_decode('${message}', true)]);`,
+      ];
+}
+
 /** A server that keeps the requests, and answers the first ones badly. @param {import('node:test').TestContext} t */
 async function startRecorder(t) {
   /** @type {{method: string, path: string, query: URLSearchParams, key: unknown, body: unknown}[]} */
@@ -342,6 +356,18 @@ for (const [language, command, name, file] of FILES) {
     );
     const expected = ['disconnect', 'getHistory', 'getPresence', 'publish', 'publishBatch'];
     assert.deepEqual([...new Set(operations)].sort(), [...expected, 'revoke']);
+  });
+
+  test(`${language}: a message of a batch whose key is null has a random one`, {
+    ...OPTIONS,
+    skip,
+  }, async (t) => {
+    const { url, seen } = await startRecorder(t);
+    const path = join(root, 'examples', name, file);
+    const child = spawn(command, withNullKey(path, url), { stdio: 'inherit' });
+    assert.deepEqual(await once(child, 'exit'), [0, null]);
+    const [message] = seen.flatMap(({ body }) => /** @type {any} */ (body).messages);
+    assert.match(message.idempotencyKey, /^[\w-]{32,}$/);
   });
 }
 
