@@ -49,7 +49,6 @@ export default {
       { text: 'Playground', link: '/playground.html' },
       {
         text: VERSION,
-        activeMatch: '^no page$',
         items: [
           { text: `${VERSION}, this version`, link: '/' },
           { text: 'Changelog', link: `${REPOSITORY}/blob/main/CHANGELOG.md` },
