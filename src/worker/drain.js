@@ -3,11 +3,11 @@
 // 0. Clients of some doors know no notice, and return as soon as they are closed. So their closes
 //    are spread over their share of the window, or over the time that is left. A connection that
 //    waits for a join or hook is closed in step 3.
-//    The window is shorter on a worker with few connections: RETURNS_PER_SECOND harm no server, and
-//    each second of it is a second without messages for somebody.
 // 1. Each other connection gets SERVER_SHUTDOWN with its own reconnectAfterMs: the n-th of N, in
-//    random order, the n-th part of the rest of the window. So all clients return evenly over the
-//    window. Webhooks wait that long before they report who left.
+//    random order, the n-th part of the rest of the window. So all clients return evenly over it.
+//    That rest is shorter if few clients are told: RETURNS_PER_SECOND harm no server, and unlike
+//    the clients of step 0 these wait without a connection. Webhooks wait for the whole window
+//    before they report who left.
 // 2. New publishes are refused (UNAVAILABLE: another worker accepts them). Publishes and joins
 //    under way get their answers, and accepted publications have SETTLE_MS to reach all receivers.
 // 3. Connections are closed with 1012 in batches (10,000 in 2 s), each after a flush. Until then
@@ -47,16 +47,14 @@ const POLL_MS = 20;
  *   notice, that were closed over the window (step 0), that did not close in time
  */
 export async function drain(parts) {
-  const { hub, outbox, commands, lane, scheduler, phase, deadlineMs } = parts;
-  const neededMs = (1000 * hub.connections.length) / RETURNS_PER_SECOND;
-  const windowMs = Math.min(parts.windowMs, neededMs);
+  const { hub, outbox, commands, lane, scheduler, phase, windowMs, deadlineMs } = parts;
   const silent = shuffled(hub.connections.filter((connection) => !knowsNotice(connection)));
   const leftMs = deadlineMs - performance.now();
   const shareMs = (windowMs * silent.length) / Math.max(1, hub.connections.length);
-  const restMs = windowMs - shareMs;
   const spreadMs = Math.min(shareMs, Math.max(leftMs - REST_MS, leftMs / 2, 0));
   const waiting = await closeOver(silent, spreadMs, outbox, lane);
   const told = shuffled(hub.connections.filter(knowsNotice));
+  const restMs = Math.min(windowMs - shareMs, (1000 * told.length) / RETURNS_PER_SECOND);
   for (let i = 0; i < told.length; i++) {
     told[i].announceShutdown(Math.floor(((i + Math.random()) / told.length) * restMs));
     if (i % BATCH === BATCH - 1) await delay(0);
