@@ -5,9 +5,16 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
+import {
+  BatchReader,
+  encodeReference,
+  versionedBytes,
+  writeVersioned,
+} from '../../src/backend/batch.js';
 import { registerFormats as registerCentrifugo } from '../../src/doors/centrifugo/codec/frames.js';
 import { PusherFrames } from '../../src/doors/pusher/codec/frames.js';
 import { Connection } from '../../src/hub/connection.js';
+import { encodeMessage, optionsOf } from '../../src/operations/message.js';
 import {
   audiencesOf,
   EVERY_AUDIENCE,
@@ -15,6 +22,7 @@ import {
   NO_AUDIENCES,
   readAudience,
 } from '../../src/protocol/audiences.js';
+import { asReference } from '../../src/protocol/claim.js';
 import { CompactedLog } from '../../src/protocol/compacted-log.js';
 import { FORMAT, registerFormat } from '../../src/protocol/format.js';
 import { frameEnd } from '../../src/protocol/frame.js';
@@ -118,6 +126,46 @@ test('a malformed audience makes a publication invalid', () => {
   const long = Buffer.from(good);
   long.writeUInt16BE(60_000, 7);
   assert.ok(!isPublication(long));
+});
+
+test('messages of clients and references keep their audience, which repeats compare', () => {
+  const source = Buffer.from('"x"');
+  const parts = { source, start: 0, end: 3, sender: 'me', except: '', key: undefined, app: null };
+  const message = { ...parts, idempotencyKey: 'k', owner: '' };
+  const claim = { key: 'k', bytes: 9, sha256: 'f'.repeat(64), contentType: 'text/plain' };
+  for (const audience of ['', 'a,b']) {
+    const [plain, keyed, claimed] = [{}, { key: 'k' }, { claim }].map((more) =>
+      encodeMessage({ ...message, ...more, audience }),
+    );
+    for (const one of [plain, keyed, claimed]) assert.equal(audienceTextOf(one), audience);
+    const reference = asReference(claimed, 'https://bucket.test/k', 1);
+    assert.equal(audienceTextOf(reference), audience);
+    assert.ok(isPublication(reference) && payloadText(reference).includes('bucket.test'));
+  }
+  const prints = ['', 'a', 'b'].map((audience) => {
+    const one = encodeMessage({ ...message, audience });
+    return optionsOf(message, one)?.fingerprint;
+  });
+  assert.equal(new Set(prints).size, 3);
+});
+
+test('a reader of the former version stops before a publication with an audience', () => {
+  const sent = [messageFor(1, ''), messageFor(2, 'a'), messageFor(3, '')];
+  const bytes = sent.reduce((sum, one) => sum + versionedBytes(one), 0);
+  const body = Buffer.alloc(bytes);
+  const end = sent.reduce((at, one) => writeVersioned(body, at, one), 0);
+  assert.equal(end, bytes);
+  const batch = new BatchReader(body);
+  for (const one of sent) {
+    assert.ok(batch.next());
+    assert.deepEqual(batch.publication, one);
+  }
+  assert.ok(!batch.next() && !batch.isMalformed && batch.unknownVersion === 0);
+  // Version 1 has no version item that it knows.
+  const at = 4 + sent[0].length;
+  assert.equal(body.readUInt32BE(at), 0xc0000002);
+  assert.equal(encodeReference('id', sent[1]).readUInt32BE(0), 0xc0000002);
+  assert.ok(new BatchReader(encodeReference('id', sent[1])).next());
 });
 
 test('a tombstone has the audience of what it removes, whatever its publish named', () => {
@@ -270,6 +318,59 @@ test('a member comes to the position of messages that it may not see, and no oth
     [1, 2],
   );
   assert.deepEqual(a.messages('position'), []);
+});
+
+test('a lagging member gets no message without a position that is for others', async () => {
+  const { broker, hub, record, connect } = build();
+  const member = connect([]);
+  member.say({ type: 'join', room: 'h' });
+  await settle();
+  member.transport.isStuck = true;
+  for (let id = 1; id <= 4; id++) {
+    record(id, '');
+    broker.accept('h', messageFor(id, '', { size: 40_000 }));
+    broker.deliver();
+    await settle();
+  }
+  assert.equal(member.connection.lags, 1);
+  for (const [id, audience] of [
+    [10, 'a'],
+    [11, ''],
+  ]) {
+    record(Number(id), String(audience));
+    hub.broadcast('h', messageFor(Number(id), String(audience)));
+  }
+  await settle();
+  assert.ok(member.seen.includes(11));
+});
+
+test('what waits for a connection before its first reply follows its coming audiences', async () => {
+  const { hub, operations, record, connect } = build();
+  const { connection } = connect([]);
+  const { identity } = sessionHolding(['a']);
+  connection.endSession();
+  /** @type {number[]} */
+  const seen = [];
+  connection.transport.write = (frames) => void seen.push(...marksIn(frames));
+  const credentials = { identity, lease: null, refusal: null };
+  operations.earlyJoins.joinBeforeReply(connection, credentials, [{ name: 'h', since: null }], {
+    onJoined: () => connection.beginSession(sessionHolding(['a'])),
+    onFailed: () => assert.fail(),
+    whoOf: () => ({ info: null }),
+    onEntered() {},
+    onLost: () => assert.fail(),
+  });
+  for (const [id, audience] of ['a', 'b', ''].entries()) {
+    record(id, audience);
+    hub.broadcast('h', messageFor(id, audience));
+  }
+  await settle(6);
+  // Nothing was a member when these came, so a second round is collected, too.
+  for (const [id, audience] of ['a', 'b', ''].entries())
+    hub.broadcast('h', messageFor(id, audience));
+  await settle(6);
+  assert.ok(!seen.includes(1));
+  assert.ok(seen.includes(0) && seen.includes(2));
 });
 
 test('members from whom the same messages are hidden share the bytes of a flush', async () => {

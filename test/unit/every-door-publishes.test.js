@@ -1,6 +1,7 @@
 // every-door-publishes.test.js: each rule of a publish, at each door and HTTP API.
 
 import assert from 'node:assert/strict';
+import { withAudience } from '../../src/protocol/publication.js';
 import { publishWordsOf } from '../helpers/door-clients.js';
 import { countedBy, HOOKS, membersOf, testAtEveryDoor, until } from '../helpers/every-door.js';
 import { decided } from '../helpers/hooks/decided.js';
@@ -49,6 +50,31 @@ function failWith(t, { delivery }, code) {
 
 /** @type {readonly Rule[]} */
 const RULES = [
+  {
+    name: 'a message for an audience that the client does not hold does not reach it',
+    needs: CLIENT,
+    async run(asked) {
+      const { t, at, roomNamed, door } = asked;
+      if (door.without.echo !== undefined) return;
+      const room = roomNamed('private-a');
+      const { broker } = at.delivery.backend;
+      const publish = broker.publish.bind(broker);
+      /** @type {[string, Buffer][]} */
+      const accepted = [];
+      t.mock.method(broker, 'publish', (/** @type {any} */ ...args) => {
+        accepted.push([args[0], Buffer.from(args[1])]);
+        return publish(.../** @type {[string, Buffer]} */ (args));
+      });
+      const client = await publisherIn(asked, room);
+      assert.equal(await client.publish(room, { n: 1 }), 'ok');
+      await until(() => client.received(room).length > 0, 'its own message');
+      const [[name, publication]] = accepted;
+      await broker.publish(name, withAudience(publication, 'staff'));
+      await broker.publish(name, Buffer.from(publication));
+      await until(() => client.received(room).length > 1, 'the message for all');
+      assert.deepEqual(client.received(room), [{ n: 1 }, { n: 1 }]);
+    },
+  },
   {
     name: 'a message reaches the members, and is counted once',
     needs: CLIENT,

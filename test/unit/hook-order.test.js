@@ -8,8 +8,16 @@ import { readMessage } from '../../src/doors/pusher/codec/messages.js';
 import { PusherSubscriptions } from '../../src/doors/pusher/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { NO_HOOKS } from '../../src/operations/hook-gate.js';
-import { exceptOf, isPublication, payloadText, senderOf } from '../../src/protocol/publication.js';
+import { audiencesOf } from '../../src/protocol/audiences.js';
+import {
+  audienceTextOf,
+  exceptOf,
+  isPublication,
+  payloadText,
+  senderOf,
+} from '../../src/protocol/publication.js';
 import { refusal } from '../../src/protocol/refusal.js';
+import { sessionHolding } from '../helpers/audiences.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, noHistory, receive } from '../helpers/hub.js';
 
@@ -101,6 +109,20 @@ test('a changed message keeps its sender and the connection that does not get it
     [senderOf(publication), exceptOf(publication), isPublication(publication)],
     [connection.id, connection.id, true],
   );
+});
+
+test('a hook chooses the audience of a message, and gives the user some in a room', async () => {
+  const { calls, send, connection, publications } = build();
+  connection.beginSession(sessionHolding([]));
+  send({ type: 'message', room: 'a', payload: 1, audience: ['own'] });
+  await calls[0].answer({ ...ALLOWED, answer: { ...ALLOWED.answer, audience: 'staff,vip' } });
+  send({ type: 'message', room: 'a', payload: 2, audience: ['own', 'a'] });
+  await calls[1].answer(ALLOWED);
+  assert.deepEqual(publications.map(audienceTextOf), ['staff,vip', 'a,own']);
+  send({ type: 'join', room: 'b', id: 3 });
+  await calls[2].answer({ ...ALLOWED, answer: { ...ALLOWED.answer, audiences: ['staff'] } });
+  assert.equal(connection.audiencesIn('b'), audiencesOf(['staff']));
+  assert.equal(connection.audiencesIn('a'), audiencesOf([]));
 });
 
 test('a refused message leaves the others in their order', async () => {

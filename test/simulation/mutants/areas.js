@@ -56,6 +56,11 @@ export const AREAS = Object.freeze({
       [...COMMON, ...OF_REDIS, 'redisEvicts', 'staleReplicaPromoted'],
     ),
   },
+  audiences: {
+    unit: ['audiences', 'hook-order'],
+    contract: ['state'],
+    runs: runs(['redis', 'embedded'], ['states', 'people'], [...COMMON, ...OF_REDIS]),
+  },
   webhooks: {
     unit: [
       'webhook-retries',

@@ -4,6 +4,8 @@
 // `find` occurs once in its file (unit/mutants). When the code changes, write the same bug into the
 // new code.
 
+import { LEAKS } from './leaks.js';
+
 /**
  * @typedef {object} Mutant
  * @property {string} name @property {string} file below the root of the repository
@@ -612,4 +614,5 @@ export const MUTANTS = Object.freeze([
     area: 'operations',
     whatAUserWouldSee: 'after Redis lost its data, a new server accepts a revoked token',
   },
+  ...LEAKS,
 ]);
