@@ -631,7 +631,7 @@ const MESSAGES = /** @type {[string, object, string][]} */ ([
   [
     '/publish',
     { body: { channel: 'a', payload: 1 } },
-    'Unknown field channel. The fields are room, rooms, payload, upload, key, except, expect.',
+    'Unknown field channel. The fields are room, rooms, payload, upload, key, except, expect, audience.',
   ],
   ['/publish', { body: '{"room":"a","room":"b","payload":1}' }, 'room: it occurs twice.'],
   ['/publish', { body: { payload: 1 } }, 'room: exactly one of room and rooms is required.'],

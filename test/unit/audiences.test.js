@@ -534,7 +534,13 @@ class Model {
         return this.join(member);
       case 'rejoin':
       case 'last': {
-        const since = { epoch, offset: Math.max(0, offset - n), connectionId: '' };
+        const back = { epoch, offset: Math.max(0, offset - n) };
+        // A state continues from what its client has.
+        const own = this.isState && transport.format === FORMAT.FRAMES;
+        const place = own
+          ? placeOf(transport, true)
+          : { ...back, epoch: this.isState ? '' : epoch };
+        const since = { epoch: place.epoch, offset: place.offset, connectionId: '' };
         return this.join(member, kind === 'last' && !this.isState ? { last: n + 1 } : { since });
       }
       case 'leave': {
@@ -603,6 +609,28 @@ for (const isState of [false, true])
     assert.ok(messages > 500, `${messages} messages`);
   });
 
+/**
+ * What a client of the protocol has read.
+ * @param {FakeTransport} transport with native frames @param {boolean} isState
+ */
+function placeOf(transport, isState) {
+  const place = { map: new Map(), epoch: '', offset: 0 };
+  for (const { type, key, payload, epoch, offset, recovered } of transport.messages()) {
+    if (!['joined', 'message', 'resync', 'position', 'reset', 'synced'].includes(type)) continue;
+    const isNew = type === 'reset' || (type === 'joined' && !recovered);
+    if (isNew) place.map.clear();
+    // In a state, a reply and a reset come before what they name.
+    if (isState && isNew) Object.assign(place, { epoch, offset: 0 });
+    else if (isState && type === 'joined') continue;
+    else if (type !== 'message' || epoch !== place.epoch || offset > place.offset)
+      Object.assign(place, { epoch, offset });
+    if (type !== 'message' || key === undefined) continue;
+    if (payload === null) place.map.delete(key);
+    else place.map.set(key, payload);
+  }
+  return place;
+}
+
 /** @param {Model} model at rest */
 function checkComplete(model) {
   const { hub, broker, scheduler } = model.built;
@@ -610,20 +638,7 @@ function checkComplete(model) {
   const { epoch, offset } = broker.stream(model.room);
   for (const { connection, transport } of model.members) {
     if (transport.format !== FORMAT.FRAMES || !room?.has(connection)) continue;
-    const place = { map: new Map(), epoch: '', offset: 0, isSynced: false };
-    for (const one of transport.messages()) {
-      const { type, key, payload } = one;
-      if (type === 'left') place.epoch = '';
-      if (!['joined', 'message', 'resync', 'position', 'reset', 'synced'].includes(type)) continue;
-      // A replay follows its reply, which names the end.
-      if (type !== 'message' || one.epoch !== place.epoch || one.offset > place.offset)
-        Object.assign(place, { epoch: one.epoch, offset: one.offset });
-      if (type === 'reset' || (type === 'joined' && !one.recovered)) place.map.clear();
-      if (type === 'message' && key !== undefined) {
-        if (payload === null) place.map.delete(key);
-        else place.map.set(key, payload);
-      }
-    }
+    const place = placeOf(transport, model.isState);
     assert.equal(place.epoch, epoch);
     if (!model.isState) {
       assert.equal(place.offset, offset, 'a member has an older position');
