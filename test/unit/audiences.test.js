@@ -345,7 +345,7 @@ test('a lagging member gets no message without a position that is for others', a
 });
 
 test('what waits for a connection before its first reply follows its coming audiences', async () => {
-  const { hub, operations, record, connect } = build();
+  const { broker, hub, operations, connect } = build();
   const { connection } = connect([]);
   const { identity } = sessionHolding(['a']);
   connection.endSession();
@@ -353,24 +353,101 @@ test('what waits for a connection before its first reply follows its coming audi
   const seen = [];
   connection.transport.write = (frames) => void seen.push(...marksIn(frames));
   const credentials = { identity, lease: null, refusal: null };
-  operations.earlyJoins.joinBeforeReply(connection, credentials, [{ name: 'h', since: null }], {
+  /** @type {() => void} */
+  let answer = () => {};
+  const { history } = broker;
+  broker.history = async (...args) => {
+    await new Promise((resolve) => {
+      answer = () => resolve(undefined);
+    });
+    return history.apply(broker, args);
+  };
+  const rooms = ['plain', 'h'].map((name) => ({ name, since: null }));
+  operations.earlyJoins.joinBeforeReply(connection, credentials, rooms, {
     onJoined: () => connection.beginSession(sessionHolding(['a'])),
     onFailed: () => assert.fail(),
     whoOf: () => ({ info: null }),
     onEntered() {},
     onLost: () => assert.fail(),
   });
-  for (const [id, audience] of ['a', 'b', ''].entries()) {
-    record(id, audience);
-    hub.broadcast('h', messageFor(id, audience));
-  }
-  await settle(6);
-  // Nothing was a member when these came, so a second round is collected, too.
+  await settle();
   for (const [id, audience] of ['a', 'b', ''].entries())
-    hub.broadcast('h', messageFor(id, audience));
+    hub.broadcast('plain', messageFor(id, audience));
+  await settle();
+  assert.deepEqual(seen, [], 'the first reply comes first');
+  answer();
   await settle(6);
-  assert.ok(!seen.includes(1));
-  assert.ok(seen.includes(0) && seen.includes(2));
+  assert.deepEqual(seen, [0, 2]);
+});
+
+test('a member that lags gets its steps without what is for others', async () => {
+  const { broker, record, connect } = build({ size: 100 });
+  const member = connect(['b']);
+  member.say({ type: 'join', room: 'h' });
+  await settle();
+  member.transport.isStuck = true;
+  for (let id = 1; id <= 9; id++) {
+    const audience = id === 6 || id === 9 ? 'a' : id === 7 ? 'b' : '';
+    record(id, audience);
+    broker.accept('h', messageFor(id, audience, { size: id < 5 ? 40_000 : 0 }));
+    broker.deliver();
+    await settle();
+  }
+  assert.equal(member.connection.lags, 1);
+  member.transport.drain();
+  await settle(12);
+  assert.deepEqual(member.transport.failures, []);
+  assert.deepEqual(member.seen, [1, 2, 3, 4, 5, 7, 8]);
+  assert.equal(member.messages('position').at(-1).offset, 9);
+});
+
+test('replays of one range differ by what their readers may see', async () => {
+  const { broker, record, connect } = build();
+  connect([]).say({ type: 'join', room: 'h' });
+  await settle();
+  for (const [id, audience] of ['', 'a', 'b', 'a,b'].entries()) {
+    record(id, audience);
+    broker.accept('h', messageFor(id, audience));
+  }
+  broker.deliver();
+  await settle();
+  for (const [held, expected] of /** @type {[string[], number[]][]} */ ([
+    [['a'], [0, 1, 3]],
+    [['b'], [0, 2, 3]],
+    [[], [0]],
+    [
+      ['a', 'b'],
+      [0, 1, 2, 3],
+    ],
+  ])) {
+    const member = connect(held);
+    member.say({ type: 'join', room: 'h', last: 10 });
+    await settle();
+    assert.deepEqual(member.transport.failures, []);
+    assert.deepEqual(member.seen, expected);
+  }
+});
+
+test('a client that returns to a state with less rights begins with an empty map', async () => {
+  const model = new Model(true);
+  const { built, room } = model;
+  const [member] = model.members;
+  member.renew(['a']);
+  model.join(member);
+  await settle();
+  model.publish('a', { key: 'secret-a' });
+  model.publish('', { key: 'k1' });
+  built.broker.deliver();
+  await settle();
+  const { epoch, offset, map } = placeOf(member.transport, true);
+  assert.deepEqual([...map.keys()], ['secret-a', 'k1']);
+  built.hub.leave(member.connection, /** @type {any} */ (built.hub.rooms.get(room)));
+  // Another member keeps the room open.
+  model.join(model.members[2]);
+  member.renew([]);
+  model.join(member, { since: { epoch, offset, connectionId: '' } });
+  await settle();
+  assert.deepEqual([...placeOf(member.transport, true).map.keys()], ['k1']);
 });
 
 test('members from whom the same messages are hidden share the bytes of a flush', async () => {
