@@ -1,6 +1,7 @@
 // ai-size.test.js: fanfare/ai as one script: what it needs of a runtime, and its size.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { buildSync } from 'esbuild';
@@ -22,3 +23,14 @@ for (const [name, maxBytes] of Object.entries(MAX_BYTES))
     assert.ok(bytes > 500 && bytes <= maxBytes, `${bytes} bytes`);
     assert.doesNotMatch(text, /\bimport\b|\brequire\b|\bprocess\b|\bBuffer\b/);
   });
+
+test('docs/ai.md names the three sizes', () => {
+  const page = readFileSync(new URL('../../docs/ai.md', import.meta.url), 'utf8');
+  const named =
+    /`read` ([\d.]+) KB, `FanfareChatTransport` with it ([\d.]+) KB, everything ([\d.]+) KB/;
+  const [, ...sizes] = named.exec(page) ?? [];
+  assert.deepEqual(
+    sizes.map((size) => Number(size) * 1024),
+    Object.values(MAX_BYTES),
+  );
+});

@@ -1,6 +1,7 @@
 // client-size.test.js: the sizes of the client library, minified as in the package and gzipped.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
@@ -65,3 +66,19 @@ for (const [framework, provider] of Object.entries(PROVIDERS)) {
     assert.ok(all <= MAX_BINDING_BYTES, `all: ${all} bytes`);
   });
 }
+
+test('the pages name these sizes', () => {
+  const page = (/** @type {string} */ name) =>
+    readFileSync(new URL(`../../docs/${name}.md`, import.meta.url), 'utf8');
+  const kb = (/** @type {number} */ bytes) => `${(bytes / 1024).toFixed(1)} KB`;
+  const client = page('client');
+  for (const bytes of Object.values(MAX_BYTES)) assert.ok(client.includes(kb(bytes)), kb(bytes));
+  for (const framework of Object.keys(PROVIDERS)) {
+    const [, hook, all] =
+      /costs at most ([\d.]+ KB) gzipped beside the client, and all together ([\d.]+) KB/.exec(
+        page(framework),
+      ) ?? [];
+    assert.equal(hook, kb(MAX_HOOK_BYTES), framework);
+    assert.ok(Number(all) * 1024 <= MAX_BINDING_BYTES, framework);
+  }
+});

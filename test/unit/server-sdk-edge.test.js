@@ -66,3 +66,8 @@ test('an edge runtime publishes, signs a token and verifies a webhook', async ()
   assert.equal(claims.sub, '7');
   assert.deepEqual([event.id, event.type], ['evt_1', 'webhook.test']);
 });
+
+test('docs/server-sdk.md names the size', () => {
+  const page = readFileSync(new URL('../../docs/server-sdk.md', import.meta.url), 'utf8');
+  assert.ok(page.includes(`less than ${MAX_BYTES / 1024} KB, gzipped`));
+});
