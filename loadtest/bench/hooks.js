@@ -4,6 +4,7 @@
 //   node loadtest/bench/hooks.js --part storm     5,000 at once, and a backend that answers 200 at once
 //
 // Server, backend and clients share the cores of this machine. So compare the kinds with each other.
+// The table at the end has the median rate of the rounds (docs/hooks-http.md).
 
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,6 +17,7 @@ import { readOptions } from '../../test/harness/options.js';
 import { count, run } from '../../test/harness/run.js';
 import { NO_LIMITS, scrape, startServer, urlOf } from '../../test/harness/server.js';
 import { HandshakeError, WsClient } from '../../test/harness/ws-client.js';
+import { markdownTable, median, show } from '../lib/figures.js';
 import { cpuSecondsOf } from './machine.js';
 
 const BACKEND = fileURLToPath(new URL('hooks-backend.js', import.meta.url));
@@ -117,6 +119,7 @@ async function measureRate(test) {
   const all = [];
   for (const kind of kinds) all.push([kind, await startKind(test, kind)]);
   for (let round = 0; round < rounds; round++) for (const [, one] of all) await measureRound(one);
+  const rows = [];
   for (const [kind, { rates, latencies, cpuS, figures, all: opens }] of all) {
     const [p50, p99] = [0.5, 0.99].map((share) => percentileMs(latencies, share).toFixed(1));
     const isMet = Math.min(...rates) > 0;
@@ -126,7 +129,17 @@ async function measureRate(test) {
     test.note('us of CPU for each, workers and backend', us.join(' '));
     const { requests, connections: made } = await figures();
     test.note('backend: requests, connections', `${requests} ${made}`);
+    const [workersMs, backendMs] = us.map((one) => show(one / 1000, 2));
+    rows.push([kind, show(median(rates)), `${workersMs}, ${backendMs}`, p50, p99]);
   }
+  const head = [
+    'onConnect',
+    'handshakes/s',
+    'CPU for each, ms: workers, backend',
+    'p50, ms',
+    'p99, ms',
+  ];
+  console.log(`\n${markdownTable(head, rows, 1).join('\n')}\n`);
 }
 
 /** @param {import('../../test/harness/run.js').Run} test */
