@@ -6,14 +6,17 @@
 // out. Java's client is run where Java is found.
 
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { startServer } from '../harness/server.js';
+import { freePort, isListening } from '../harness/redis.js';
+import { startServer, until } from '../harness/server.js';
 import { newSecret } from '../helpers/api.js';
+import { connect } from '../helpers/clients.js';
+import { codeWith } from '../helpers/doc-code.js';
 
 const INSTALL_TIMEOUT_MS = 300_000;
 const CLIENT_TIMEOUT_MS = 60_000;
@@ -77,6 +80,37 @@ describe('Python clients', () => {
     const server = await startServer(t, { ALLOWED_ORIGINS: 'https://chat.example' });
     const args = [join(here, 'websocket_client.py'), `ws://127.0.0.1:${server.port}/ws`];
     assert.equal(run(python, args, CLIENT_TIMEOUT_MS), 'ok\n');
+  });
+
+  test('the backend of FastAPI in docs/hooks-http.md answers hooks', {
+    timeout: CLIENT_TIMEOUT_MS,
+  }, async (t) => {
+    const hooks = `
+async def allow(asked):
+    return {"user": "ann"} if asked["hook"] == "onConnect" else True
+
+HOOKS = {"onConnect": allow, "onJoin": allow}
+`;
+    const code = codeWith('docs/hooks-http.md', 'from fastapi import');
+    writeFileSync(join(folder, 'backend.py'), code.replace('\n@app', `${hooks}\n@app`));
+    const port = await freePort();
+    const FANFARE_HOOKS_SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
+    const args = ['-m', 'uvicorn', 'backend:app', '--port', String(port), '--log-level', 'error'];
+    const backend = spawn(python, args, {
+      cwd: folder,
+      env: { PATH: process.env.PATH, FANFARE_HOOKS_SECRET },
+      stdio: 'inherit',
+    });
+    t.after(() => backend.kill());
+    await until(() => isListening(port), CLIENT_TIMEOUT_MS);
+    const { port: serverPort } = await startServer(t, {
+      FANFARE_HOOKS: `http://127.0.0.1:${port}/fanfare`,
+      FANFARE_HOOKS_SECRET,
+    });
+    const client = await connect(t, serverPort);
+    const { userId } = await client.ask({ type: 'hello' }, 'welcome');
+    assert.equal(userId, 'ann');
+    await client.join('chat.1');
   });
 });
 
