@@ -11,7 +11,7 @@ import { PlainClient, tokenFor } from './plain-client.js';
 /** Messages of a publisher without a reply at a time. */
 const WINDOW = 32;
 
-/** @import { Stage } from './acts.js' */
+/** @import { Stage } from './stage.js' */
 /**
  * @typedef {object} Part of a client, as a script has it
  * @property {string} who its name in the script @property {string} as a kind

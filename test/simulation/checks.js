@@ -1,7 +1,7 @@
 // checks.js: what a script may demand at a moment, beside the invariants of test/checker. Each check
 // says what is wrong, or ''.
 
-/** @import { Stage } from './acts.js' */
+/** @import { Stage } from './stage.js' */
 
 /** @type {Readonly<Record<string, (stage: Stage, about: any) => string>>} */
 export const CHECKS = Object.freeze({

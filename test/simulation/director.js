@@ -10,8 +10,9 @@ import { WebhookReceiver } from '../checker/webhook-receiver.js';
 import { WebhookWatch } from '../checker/webhook-watch.js';
 import { Workload } from '../checker/workload.js';
 import { pause } from '../harness/run.js';
-import { perform, Stage } from './acts.js';
+import { perform } from './acts.js';
 import { HookBackend } from './hook-backend.js';
+import { Stage } from './stage.js';
 
 /** This part of the population loses its connections with a fault, and returns within LATE_MS. */
 const LEAVING_SHARE = 0.05;
