@@ -11,6 +11,11 @@ bash "$(dirname "$0")/../docker/check.sh" --install || echo 'test:setup: no hado
 # The same for ops/kubernetes. The manifests are built with kubectl or kustomize, if one is installed.
 bash "$(dirname "$0")/../ops/kubernetes/check.sh" --install || echo 'test:setup: no kubernetes-validate to be had' >&2
 
+# Building helm takes some minutes, so it is not done here. `.ci/long` does it.
+if ! command -v helm >/dev/null && [ ! -x "$(dirname "$0")/../node_modules/.cache/helm-tools/bin/helm" ]; then
+  echo 'test:setup: no helm, so e2e/helm is skipped: ops/helm/check.sh --install builds it with Go'
+fi
+
 # Node 26, for tests of the public port and of the fast paths. `npm test` fetches it if it is absent.
 bash "$(dirname "$0")/nodes.sh" --install || echo 'test:setup: no other version of Node to be had' >&2
 
