@@ -16,12 +16,19 @@ export function withDeployments(page) {
   const name = names.sort().at(-1);
   if (name === undefined) throw new Error('no report: run node loadtest/deploy/compare.js');
   const { command, machine, rounds } = JSON.parse(readFileSync(new URL(name, RESULTS), 'utf8'));
-  const all = /** @type {(import('./report.js').Deployment & {load: number})[]} */ (rounds.flat());
-  const loads = all.map(({ load }) => load);
+  const all = /** @type {(import('./report.js').Deployment & {load: number|null})[]} */ (
+    rounds.flat()
+  );
+  const loads = all.map(({ load }) => load).filter((load) => load !== null);
+  const range = loads.map((load) => load.toFixed(1));
+  const load =
+    loads.length === 0
+      ? 'not recorded'
+      : `${range[loads.indexOf(Math.min(...loads))]} to ${range[loads.indexOf(Math.max(...loads))]}`;
   const note = [
-    `${rounds.length} rounds of \`${command}\`: ${all[0].clients} clients, ${machine.processor}, `,
-    `Node ${machine.node.slice(1)}, Redis ${machine.redis}, load of the machine `,
-    `${Math.min(...loads).toFixed(1)} to ${Math.max(...loads).toFixed(1)} `,
+    `${rounds.length === 1 ? 'One round' : `${rounds.length} rounds`} of \`${command}\`: `,
+    `${all[0].clients} clients, ${machine.processor}, Node ${machine.node.slice(1)}, `,
+    `Redis ${machine.redis}, commit ${machine.commit}, load of the machine ${load} `,
     `([report](../loadtest/bench/results/${basename(name, '.json')}.md)).`,
   ].join('');
   return page.replace(

@@ -1,7 +1,9 @@
 // load-deploy.test.js: the figures of the comparison of deployments.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { withDeployments } from '../../loadtest/deploy/document.js';
 import { peakOf } from '../../loadtest/deploy/haproxy.js';
 import { tableOf } from '../../loadtest/deploy/report.js';
 
@@ -30,4 +32,10 @@ test('the table has the median and the range of the rounds', () => {
     { ...one, lost: 4, downP50Seconds: 9 },
   ]);
   assert.equal(row, '| A | 1.5 (1.0–9.0) | 2.0 | 1.50 | 3 | 4 (0–30) | 0 | 10 | 5 |');
+});
+
+test('the page on deployments has the table of the newest report', () => {
+  const page = readFileSync(new URL('../../docs/deploy-comparison.md', import.meta.url), 'utf8');
+  assert.equal(page, withDeployments(page));
+  assert.notEqual(withDeployments(page.replace(/\d\.\d/, '99')), page.replace(/\d\.\d/, '99'));
 });
