@@ -4,7 +4,6 @@
 // nine seconds is compared, so a loss that shows no gap is found within ten. Random places avoid
 // bursts.
 
-/** The heartbeat and the health have the same tick, so that their timers fire together. */
 const TICK_MS = 250;
 /** Ten seconds. */
 const PLACES = 40;

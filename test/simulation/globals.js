@@ -14,13 +14,13 @@ const MAX_DELAY_MS = 2 ** 31 - 1;
 /** A timer of a process, with the methods of Node's. */
 class Timer {
   /**
-   * @param {Simulator} simulator @param {number} delayMs @param {boolean} repeats
-   * @param {Function} act @param {unknown[]} args
+   * @param {Simulator} simulator @param {number} delayMs 0: as `setImmediate`
+   * @param {boolean} repeats @param {Function} act @param {unknown[]} args
    */
   constructor(simulator, delayMs, repeats, act, args) {
     this.simulator = simulator;
     this.owner = simulator.current;
-    this.delayMs = delayMs >= 1 && delayMs <= MAX_DELAY_MS ? Math.trunc(delayMs) : 1;
+    this.delayMs = delayMs;
     this.repeats = repeats;
     this.act = act;
     this.args = args;
@@ -57,6 +57,11 @@ class Timer {
   }
 }
 
+/** @param {number} ms @returns {number} the delay that Node takes for it */
+function delayOf(ms) {
+  return ms >= 1 && ms <= MAX_DELAY_MS ? Math.trunc(ms) : 1;
+}
+
 /** @param {unknown} timer */
 function clear(timer) {
   if (timer instanceof Timer) timer.close();
@@ -82,19 +87,15 @@ export function replaceGlobals(simulator) {
     const controller = new AbortController();
     const reason = () =>
       new DOMException('The operation was aborted due to timeout', 'TimeoutError');
-    new Timer(simulator, ms, false, () => controller.abort(reason()), []);
+    new Timer(simulator, delayOf(ms), false, () => controller.abort(reason()), []);
     return controller.signal;
   };
   const timer =
     (/** @type {boolean} */ repeats) =>
     (/** @type {Function} */ act, /** @type {number} */ ms, /** @type {unknown[]} */ ...args) =>
-      new Timer(simulator, ms, repeats, act, args);
-  const soon = (/** @type {Function} */ act, /** @type {unknown[]} */ ...args) => {
-    const one = new Timer(simulator, 1, false, act, args);
-    simulator.cancel(one.event);
-    one.event = simulator.schedule(0, one.owner, one.fire);
-    return one;
-  };
+      new Timer(simulator, delayOf(ms), repeats, act, args);
+  const soon = (/** @type {Function} */ act, /** @type {unknown[]} */ ...args) =>
+    new Timer(simulator, 0, false, act, args);
   const undo = [
     replace(globalThis, {
       Date: Object.assign(SimulatedDate, { now, UTC: RealDate.UTC, parse: RealDate.parse }),

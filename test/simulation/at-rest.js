@@ -1,0 +1,67 @@
+// at-rest.js: how often the timers of each kind of process run in a minute in which nothing happens.
+//   node --experimental-vm-modules test/simulation/at-rest.js redis
+// Prints JSON: {worker: {"worker/worker.js": 60, …}, …}. unit/timers-at-rest compares it with a table.
+
+import { World } from './world.js';
+
+const SETTLED_MS = 20_000;
+const MINUTE_MS = 60_000;
+const ENDPOINT = {
+  name: 'back-end',
+  url: 'http://127.0.0.1:9100/',
+  secret: `whsec_${Buffer.alloc(24, 7).toString('base64')}`,
+  types: ['room.occupied', 'member.joined'],
+};
+/** With most of what has a timer. */
+const ENV = {
+  FANFARE_FAST_PATHS: 'off',
+  FANFARE_WEBHOOKS: '/etc/webhooks.json',
+  FANFARE_PRESENCE: 'c.*',
+  FANFARE_HISTORY: 'h.*=60/300s',
+  FANFARE_CENTRIFUGO: 'on',
+  JWT_SECRET: 'at-rest-at-rest-at-rest-at-rest-at-rest',
+};
+
+const [topology] = /** @type {('redis'|'embedded')[]} */ (process.argv.slice(2));
+const world = new World({
+  ...{ seed: 1, topology, servers: 1, workers: 1, pieces: 0, leastReplicas: 0, env: ENV },
+  files: { '/etc/webhooks.json': JSON.stringify([ENDPOINT]) },
+});
+const { fleet } = world;
+const { simulator } = fleet;
+await fleet.prepare();
+/** Runs by kind of process and file. @type {Record<string, Record<string, number>>} */
+const runs = {};
+for (const name of /** @type {const} */ (['setInterval', 'setTimeout'])) countRuns(name);
+world.servers[0].start();
+await simulator.run(SETTLED_MS);
+for (const kind of Object.keys(runs)) runs[kind] = {};
+await simulator.run(SETTLED_MS + MINUTE_MS);
+fleet.restoreGlobals();
+process.stdout.write(JSON.stringify({ runs, faults: fleet.faults }));
+process.exit(0);
+
+/** @param {'setInterval'|'setTimeout'} name */
+function countRuns(name) {
+  const set = /** @type {any} */ (globalThis)[name];
+  const counted = (
+    /** @type {Function} */ act,
+    /** @type {number} */ ms,
+    /** @type {any[]} */ ...more
+  ) => {
+    const file = /\/src\/([\w/-]+\.js)/.exec(new Error().stack ?? '')?.[1];
+    const { name: owner = '' } = /** @type {any} */ (simulator.current);
+    const kind = /\/([a-z]+)-\d+$/.exec(owner)?.[1];
+    if (file === undefined || kind === undefined) return set(act, ms, ...more);
+    return set(
+      (/** @type {any[]} */ ...args) => {
+        runs[kind] ??= {};
+        runs[kind][file] = (runs[kind][file] ?? 0) + 1;
+        act(...args);
+      },
+      ms,
+      ...more,
+    );
+  };
+  Object.defineProperty(globalThis, name, { value: counted, configurable: true, writable: true });
+}

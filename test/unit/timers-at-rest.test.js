@@ -1,0 +1,60 @@
+// Which timers run in a server in which nothing happens. Each wake-up costs some 80 us of processor
+// time, and most servers are at rest most of the time.
+
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+const PROGRAM = fileURLToPath(new URL('../simulation/at-rest.js', import.meta.url));
+const run = promisify(execFile);
+
+/**
+ * The most runs in a minute, by kind of process and file. A new timer belongs into the beat of its
+ * process (`worker/worker.js`, `primary/supervisor.js`), or runs only while it has something to do.
+ */
+const WORKER = {
+  'worker/worker.js': 60,
+  'backend/embedded/relay-link.js': 60,
+  'auth/revocation-log.js': 2,
+};
+const PRIMARY = { 'primary/supervisor.js': 60, 'primary/courier-process.js': 12 };
+/** Each of the 16 partitions has a lease and a turn. */
+const COURIER = {
+  'webhooks/courier.js': 60,
+  'webhooks/shared-periods.js': 60,
+  'webhooks/lease.js': 384,
+  'webhooks/partition.js': 976,
+  'webhooks/delivery.js': 4,
+};
+const REDIS = {
+  worker: {
+    ...WORKER,
+    'backend/redis/stall-aware-clock.js': 120,
+    'backend/redis/session-beat.js': 14,
+  },
+  primary: { ...PRIMARY, 'backend/embedded/server-places.js': 60 },
+  courier: { ...COURIER, 'webhooks/endpoint.js': 2 },
+};
+const EMBEDDED = { worker: WORKER, primary: PRIMARY, courier: COURIER };
+
+for (const [topology, most] of Object.entries({ redis: REDIS, embedded: EMBEDDED }))
+  test(`at rest with ${topology}, only the timers of the table run`, async () => {
+    const flags = ['--experimental-vm-modules', '--no-warnings'];
+    const { stdout } = await run(process.execPath, [...flags, PROGRAM, topology]);
+    const { runs, faults } = JSON.parse(stdout);
+    assert.deepEqual(faults, []);
+    assert.deepEqual(Object.keys(runs).sort(), ['courier', 'primary', 'worker']);
+    for (const [kind, table] of Object.entries(most)) {
+      const unknown = Object.keys(runs[kind]).filter((file) => !(file in table));
+      assert.deepEqual(unknown, [], `${kind}: timers that the table lacks`);
+      for (const [file, limit] of Object.entries(table))
+        assert.ok((runs[kind][file] ?? 0) <= limit, `${kind}, ${file}: ${runs[kind][file]} runs`);
+    }
+    for (const [kind, file] of [
+      ['worker', 'worker/worker.js'],
+      ['primary', 'primary/supervisor.js'],
+    ])
+      assert.ok(runs[kind][file] > 50, `${kind} has a beat`);
+  });
