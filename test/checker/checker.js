@@ -129,7 +129,8 @@ export class Checker {
  * @type {{[T in Event['type']]: (checker: Checker, event: Extract<Event, {type: T}>) => void}}
  */
 const TAKEN = {
-  run({ run }, { history, presence = [], capped = {} }) {
+  run({ run }, { history, presence = [], recorded = [], capped = {} }) {
+    for (const room of recorded) run.recorded.add(room);
     for (const room of history) run.history.add(room);
     for (const room of presence) run.users.presence.add(room);
     for (const [user, cap] of Object.entries(capped)) run.users.capped.set(user, cap);
@@ -223,6 +224,16 @@ const TAKEN = {
 
   list(checker, { client, room, users }) {
     checker.ask('list', { member: checker.run.member(client, room), users });
+  },
+
+  recorded(checker, event) {
+    const publication = checker.run.publications.get(event.value);
+    checker.ask('recorded', { ...event, publication });
+    publication?.records.push({ id: event.id, offset: event.offset });
+  },
+
+  gap({ run }) {
+    run.owed.clear();
   },
 
   revoke({ run }, { t, user }) {

@@ -23,6 +23,8 @@ export const SETTLE_US = 15_000_000;
 
 /** @typedef {{reason: string, position?: Position, t: number}} Refusal */
 
+/** A message is recorded so long after it was accepted, at most. */
+const RECORDING_US = 2_000_000;
 /** Answers to a publish while the broker is unavailable. */
 const SAID_WHILE_AWAY = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN']);
 
@@ -237,6 +239,10 @@ export class IndexedRun {
     this.holes = [];
     this.users = new Users();
     this.states = new States();
+    /** Rooms whose messages webhooks have. @type {Set<string>} */
+    this.recorded = new Set();
+    /** Accepted in calm, so that webhooks have to have them. @type {Set<Publication>} */
+    this.owed = new Set();
     /**
      * Positions that CONFLICT named.
      * @type {{publication: Publication, stream: Stream, offset: number}[]}
@@ -378,6 +384,8 @@ export class IndexedRun {
     this.refusals.delete(publication.server);
     publication.outcome = 'ok';
     publication.okAt = t;
+    if (this.isSettled && !publication.isMarker && this.recorded.has(publication.room))
+      this.owed.add(publication);
     if (stream === null) return;
     this.#place(publication, stream, offset);
     stream.accepted(offset, publication.invokedAt, t);
@@ -540,6 +548,8 @@ export class IndexedRun {
 
   /** @param {number} t */
   disturb(t) {
+    // A worker that is killed may have accepted a message, and not recorded it.
+    for (const one of this.owed) if (one.okAt > t - RECORDING_US) this.owed.delete(one);
     if (this.disturbances++ > 0) return;
     if (t - this.calmSince >= SETTLE_US) this.longCalm = { from: this.calmSince, to: t };
     this.calmSince = Number.NaN;

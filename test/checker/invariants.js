@@ -20,12 +20,13 @@
 //
 // I12 and those from I16 on are in invariants-of-clients.js: what single clients, users and tokens
 // are promised. Those of rooms with state are in invariants-of-states.js, and those of publishers that
-// expect a position in invariants-of-appends.js.
+// expect a position in invariants-of-appends.js. invariants-of-webhooks.js has the messages of webhooks.
 
 import { SETTLE_US } from './indexed-run.js';
 import { INVARIANTS_OF_APPENDS } from './invariants-of-appends.js';
 import { INVARIANTS_OF_CLIENTS } from './invariants-of-clients.js';
 import { INVARIANTS_OF_STATES } from './invariants-of-states.js';
+import { INVARIANTS_OF_WEBHOOKS } from './invariants-of-webhooks.js';
 
 /** How long servers may take to notice that some of them are at another Redis. */
 const NOTICED_US = 10_000_000;
@@ -66,6 +67,7 @@ const TOLD_US = 10_000_000;
  * @property {(run: Run, told: Told) => Answer} [resync]
  * @property {(run: Run, asking: Asking) => Answer} [subscribe]
  * @property {(run: Run, about: {member: Member, users: string[]|null}) => Answer} [list]
+ * @property {(run: Run, record: {publication: Publication|undefined} & import('./record.js').RecordedEvent) => Answer} [recorded]
  * @property {(run: Run, event: import('./record.js').StateEvent) => Answer} [state]
  * @property {(run: Run) => Iterable<Answer>} [census]
  * @property {(run: Run, member: Member) => Answer} [ended] an open segment ends, by a close or with
@@ -186,6 +188,7 @@ export const INVARIANTS = Object.freeze([
   ...INVARIANTS_OF_CLIENTS,
   ...INVARIANTS_OF_STATES,
   ...INVARIANTS_OF_APPENDS,
+  ...INVARIANTS_OF_WEBHOOKS,
 ]);
 
 /** @param {Sight} sight @returns {Answer} */

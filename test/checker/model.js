@@ -31,6 +31,8 @@ export const GUESTS = new Map([
   [16, 'crowd'],
 ]);
 export const LOBBY = 'lobby';
+/** Webhooks report the messages of this room. */
+export const RECORDED = 'h.1';
 const ALLOWED = 2;
 const CAPPED = Object.freeze({ crowd: { allowed: ALLOWED, wanted: 3 } });
 /** These clients are streams of server-sent events. */
@@ -98,6 +100,8 @@ export class Model {
     this.events = [];
     this.t = 0;
     this.epochs = 0;
+    /** Events of webhooks. */
+    this.records = 0;
     /** The last publish that was answered was not accepted. */
     this.isRefusing = false;
     /** @type {Map<string, number>} */
@@ -111,7 +115,13 @@ export class Model {
     this.workers = Array.from({ length: WORKERS }, () => new Worker());
     this.clients = Array.from({ length: CLIENTS }, () => new Client());
     const rooms = { history: [...HISTORY_ROOMS], plain: [...PLAIN_ROOMS] };
-    this.emit({ type: 'run', ...rooms, presence: [LOBBY], capped: { ...CAPPED } });
+    this.emit({
+      type: 'run',
+      ...rooms,
+      recorded: [RECORDED],
+      presence: [LOBBY],
+      capped: { ...CAPPED },
+    });
     this.emit({ type: 'gauges', when: 'before', of: 'server', values: { connections: 0 } });
     for (const worker of this.workers) for (const room of HISTORY_ROOMS) this.#follow(worker, room);
     for (let i = 0; i < CLIENTS; i++) this.open(i, i % WORKERS);
@@ -201,7 +211,15 @@ export class Model {
 
   /** The acks arrive. */
   flush() {
-    for (const ack of this.acks.splice(0)) this.emit(ack);
+    for (const ack of this.acks.splice(0)) {
+      this.emit(ack);
+      if (ack.type === 'ok' && ack.value.endsWith(`:${RECORDED}`)) this.record(ack);
+    }
+  }
+
+  /** The receiver of webhooks gets a message. @param {{value: string, offset?: number}} message */
+  record({ value, offset }) {
+    this.emit({ type: 'recorded', value, offset, id: `evt_${++this.records}` });
   }
 
   /** A worker receives up to `most` publications. @param {number} number @param {number} [most] */

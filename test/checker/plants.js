@@ -559,8 +559,11 @@ export const PLANTS = [
         if (event.type === 'ok' && event.value[0] === 'm')
           Object.assign(event, { type: 'fail', reason: 'UNAVAILABLE' });
       }
-      // Markers that are refused must not arrive either.
-      const without = events.filter((event) => event.type !== 'deliver' || event.value[0] !== 'm');
+      // Markers that are refused must not arrive either, nor be recorded.
+      const without = events.filter(
+        (event) =>
+          !((event.type === 'deliver' || event.type === 'recorded') && event.value[0] === 'm'),
+      );
       events.splice(0, events.length, ...without);
     },
   },

@@ -49,6 +49,8 @@ export class Publication {
      * @type {Position|null}
      */
     this.behind = null;
+    /** Its events of webhooks, as first accepted. @type {{id: string, offset: number|undefined}[]} */
+    this.records = [];
     /** Where alone it may stand: behind this position. @type {Expected|null} */
     this.expect = null;
   }

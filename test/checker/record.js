@@ -20,9 +20,10 @@ const READ_BYTES = 4_194_304;
 
 /**
  * The first line: which rooms are of which kind, and how to run the same again. `capped`: users with
- * the connections that they may have over all servers, and those that they always want.
+ * the connections that they may have over all servers, and those that they always want. `recorded`:
+ * the rooms whose messages webhooks have.
  * @typedef {{type: 'run', history: string[], plain: string[], presence?: string[], seed?: number,
- *   capped?: Record<string, {allowed: number, wanted: number}>}} RunEvent
+ *   recorded?: string[], capped?: Record<string, {allowed: number, wanted: number}>}} RunEvent
  *
  * A publisher sends (`marker`: one of those that must reach every client at the end; `via`: the
  * number of its connection; `server`: that it goes to), and learns that it was accepted, that it
@@ -61,6 +62,11 @@ const READ_BYTES = 4_194_304;
  * null: it has asked, and has no list yet.
  * @typedef {{type: 'list', client: number, room: string, users: string[]|null}} ListEvent
  *
+ * The receiver of webhooks has accepted a message for the first time; `id` is that of its event. A gap:
+ * it may lack some from before.
+ * @typedef {{type: 'recorded', value: string, id: string, offset?: number}} RecordedEvent
+ * @typedef {{type: 'gap'}} GapEvent
+ *
  * All tokens that a user has are revoked: the server has confirmed it.
  * @typedef {{type: 'revoke', user: string}} RevokeEvent
  *
@@ -93,7 +99,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'end'}} EndEvent
  *
  * @typedef
- *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|ReadsEvent|LeaveEvent|CloseEvent|ListEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})}
+ *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|ReadsEvent|LeaveEvent|CloseEvent|ListEvent|RecordedEvent|GapEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})}
  *   What
  * @typedef {What & {t: number}} Event `t`: microseconds
  */

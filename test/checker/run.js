@@ -80,6 +80,9 @@ const STORES = Object.freeze({
    */
   cluster: (t) => clusterStore(t, { hasReplicas: true, failsOver: false }),
 });
+/** Publishers with idempotency keys, and producers that expect positions. */
+const KEYED = 4;
+const APPENDERS = 4;
 /** Of padding, if readers are slow. */
 const BYTES = 2000;
 /** Least, first and most bytes of a socket's buffer. */
@@ -144,6 +147,7 @@ async function trial(test) {
       roomsPerClient: options.roomsPerClient,
       publishers: options.publishers,
       rate: options.rate,
+      ...(!options.plain && { keyed: KEYED, appenders: APPENDERS }),
       bytes: isSlow ? BYTES : 0,
       isMixed: true,
       hasPusher: options.pusher,

@@ -80,6 +80,8 @@ export class WebhookReceiver {
     this.failing = 0;
     /** Chooses another answer than chance. @type {((body: WebhookBody) => Answer|null)|null} */
     this.answerOf = null;
+    /** Is told of messages and gaps. @type {Pick<import('./record.js').Recorder, 'write'>|null} */
+    this.recorder = null;
     this.model = new WebhookModel();
     /** @type {Attempt[]} */
     this.attempts = [];
@@ -209,11 +211,22 @@ export class WebhookReceiver {
       if (Number.isNaN(known.acceptedMs)) {
         known.accept(attempt.recordedMs);
         this.#follow(known, type, data);
+        this.#record(attempt);
       }
       known.acceptedMs = performance.now();
     } else known.failures++;
     if (answer === 'reset') socket.resetAndDestroy();
     else if (answer !== 'late') response.writeHead(Number(answer)).end();
+  }
+
+  /** @param {Attempt} attempt the first that was accepted of its event */
+  #record({ id, type, data: { payload, offset } }) {
+    if (this.recorder === null) return;
+    // While many wait, events have no payload. They say no more than that some are missing.
+    if (type === 'webhook.gap' || (type === 'message.published' && payload === undefined))
+      this.recorder.write({ type: 'gap' });
+    else if (type === 'message.published')
+      this.recorder.write({ type: 'recorded', value: payload.value ?? payload, offset, id });
   }
 
   /** @param {Known} known @param {string} type @param {Record<string, any>} data */

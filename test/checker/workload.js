@@ -36,6 +36,7 @@ const STOP_MS = 5000;
  *   with history
  * @property {number} [appenders] producers that expect positions, two in each room with history; every
  *   other pair has idempotency keys
+ * @property {readonly string[]} [recorded] rooms whose messages webhooks report
  * @property {number} [bytes] of padding in each
  * @property {boolean} [isMixed] with a population: streams, libraries, users (population.js)
  * @property {readonly string[]} [groups] of the population; without it: all
@@ -71,6 +72,7 @@ export class Workload {
       history,
       plain: this.rooms.filter((room) => !room.startsWith(HISTORY_PREFIX)),
       seed: random.seed,
+      ...(load.recorded && { recorded: [...load.recorded] }),
       ...(load.isMixed && FACTS),
       ...(load.groups && !load.groups.includes('crowd') && { capped: {} }),
     });

@@ -42,7 +42,7 @@ export async function direct(world, plan, recorder) {
   for (const server of world.servers) server.start();
   for (const server of world.servers) await world.whole(server);
   const workload = new Workload(
-    { ...load, hasCommuters: plan.hasWebhooks },
+    { ...load, hasCommuters: plan.hasWebhooks, recorded: plan.script ? undefined : plan.messages },
     urls,
     recorder,
     random,
@@ -51,6 +51,7 @@ export async function direct(world, plan, recorder) {
     plan.app,
   );
   world.workload = workload;
+  if (watch !== null && plan.messages && !plan.script) watch.receiver.recorder = recorder;
   recorder.write({ type: 'gauges', when: 'before', of: 'server', values: { connections: 0 } });
   watch?.begin({
     ports: world.servers.map(({ env }) => Number(env.PORT)),
@@ -71,7 +72,6 @@ export async function direct(world, plan, recorder) {
   workload.population?.silence();
   const receiver = watch?.receiver ?? null;
   if (receiver !== null) receiver.failing = 0;
-  if (backend !== null) backend.isSteady = true;
   const stage = new Stage(world, plan, recorder, random, { receiver, backend });
   const healed = watch?.fault();
   await perform(stage, plan.script);
@@ -91,8 +91,8 @@ async function startReceiver(world, plan) {
 }
 
 /** @param {import('./world.js').World} world @param {any} plan */
-function startBackend({ fleet, clients }, { seed, hookPort }) {
-  const backend = new HookBackend(new Random(seed + 4), (line) => fleet.note(line));
+function startBackend({ fleet, clients }, { hookPort }) {
+  const backend = new HookBackend((line) => fleet.note(line));
   backend.server.listen(hookPort, '127.0.0.1');
   fleet.network.gateway.set(hookPort, clients.host);
   return backend;

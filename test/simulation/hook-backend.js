@@ -1,15 +1,9 @@
-// hook-backend.js: the back end that simulated servers ask as their hooks say. It allows everything, and
-// in a random run it is late or fails now and then.
+// hook-backend.js: the back end that simulated servers ask as their hooks say. It allows everything,
+// but for what a script says.
 
 import { createServer } from 'node:http';
 import { isLike } from './checks.js';
 
-/** Shares of the questions of a random run. */
-const FAILING = 0.03;
-const LATE = 0.05;
-const LATE_MS = /** @type {const} */ ([20, 700]);
-
-/** @import { Random } from '../checker/random.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /**
  * How questions like `question` are answered.
@@ -20,14 +14,11 @@ const LATE_MS = /** @type {const} */ ([20, 700]);
  */
 
 export class HookBackend {
-  /** Those of a script. @type {Rule[]} */
+  /** @type {Rule[]} */
   rules = [];
-  /** Is everybody answered at once? */
-  isSteady = false;
 
-  /** @param {Random} random @param {(line: string) => void} note writes a line of the trace */
-  constructor(random, note) {
-    this.random = random;
+  /** @param {(line: string) => void} note writes a line of the trace */
+  constructor(note) {
     this.note = note;
     this.server = createServer((request, response) => this.#receive(request, response));
   }
@@ -52,10 +43,6 @@ export class HookBackend {
     const asked = JSON.parse(text);
     const rule = this.rules.find(({ question, times = 1 }) => times > 0 && isLike(asked, question));
     if (rule?.times !== undefined) rule.times--;
-    if (rule !== undefined || this.isSteady) return rule ?? {};
-    const drawn = this.random.next();
-    if (drawn < FAILING) return { status: 500 };
-    if (drawn < FAILING + LATE) return { delayMs: this.random.between(...LATE_MS) };
-    return {};
+    return rule ?? {};
   }
 }

@@ -110,6 +110,7 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
   const topology = random.pick(['redis', 'redis', 'embedded', 'sentinel', 'cluster']);
   const isMixed = random.next() < 0.5;
   const hasWebhooks = isMixed && random.next() < 0.4;
+  /** @type {Plan} */
   const plan = {
     seed,
     topology,
@@ -136,6 +137,9 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
   };
   if (given.load === undefined)
     Object.assign(plan.load, { keyed: random.pick([0, 2, 4]), appenders: random.pick([0, 4, 8]) });
+  // Two of the rooms: each message is one request.
+  if (hasWebhooks && given.messages === undefined && random.below(2) === 0)
+    plan.messages = ['h.0', 'p.1'];
   if (plan.topology === 'embedded') plan.servers = 1;
   plan.schedule = given.schedule ?? drawSchedule(plan, new Random(seed + 2), chaosMs, only);
   return plan;

@@ -14,6 +14,7 @@ import { PLANTS } from '../checker/plants.js';
 import { PLANTS_OF_APPENDS } from '../checker/plants-of-appends.js';
 import { PLANTS_OF_CLIENTS } from '../checker/plants-of-clients.js';
 import { PLANTS_OF_STATES } from '../checker/plants-of-states.js';
+import { PLANTS_OF_WEBHOOKS } from '../checker/plants-of-webhooks.js';
 import { Recorder, readRecord } from '../checker/record.js';
 import { checkRecord } from '../checker/report.js';
 import { accepted, calm, checked, story, tell, violated } from '../checker/story.js';
@@ -24,7 +25,13 @@ const RUNS_OF_EACH_PLANT = 15;
 const CHECK = fileURLToPath(new URL('../checker/check.js', import.meta.url));
 
 /** @typedef {import('../checker/record.js').Event} Event */
-const ALL_PLANTS = [...PLANTS, ...PLANTS_OF_CLIENTS, ...PLANTS_OF_STATES, ...PLANTS_OF_APPENDS];
+const ALL_PLANTS = [
+  ...PLANTS,
+  ...PLANTS_OF_CLIENTS,
+  ...PLANTS_OF_STATES,
+  ...PLANTS_OF_APPENDS,
+  ...PLANTS_OF_WEBHOOKS,
+];
 
 test('a correct cluster has no findings, whatever faults happen', () => {
   /** @type {Map<string, number>} */
