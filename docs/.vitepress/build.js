@@ -12,7 +12,7 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { pageOf } from './generate/links.js';
+import { linkTo, pageOf } from './generate/links.js';
 import { everything, indexOf } from './generate/llms.js';
 import { ADDRESS, BASE, OUT, ROOT, SOURCE } from './places.js';
 
@@ -23,7 +23,7 @@ install();
 // These need what has just been installed. Only this folder has VitePress, so a type check of the
 // repository must not look for it.
 const VITEPRESS = /** @type {string} */ ('vitepress');
-const { pages, parts } = await import('./generate/pages.js');
+const { pages, parts, REPOSITORY } = await import('./generate/pages.js');
 const { build, serve } = await import(VITEPRESS);
 writeSource();
 await build(`${ROOT}docs`);
@@ -61,7 +61,7 @@ function writeForPrograms() {
   for (const { path, markdown } of all) write(`${OUT}${path}`, markdown);
   const [{ about }] = all.filter(({ path }) => path === 'index.md');
   const hrefOf = (/** @type {string} */ path) =>
-    /^https?:/.test(path) ? path : `${ADDRESS}${pageOf(path)}`;
+    path.startsWith('../') ? linkTo(path, 'README.md', REPOSITORY) : `${ADDRESS}${pageOf(path)}`;
   write(`${OUT}llms.txt`, indexOf(parts(), hrefOf, about));
   write(`${OUT}llms-full.txt`, everything(all));
 }

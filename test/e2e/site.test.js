@@ -130,6 +130,8 @@ test(
     const [index, everything, sitemap] = ['llms.txt', 'llms-full.txt', 'sitemap.xml'].map((name) =>
       readFileSync(join(folder, name), 'utf8'),
     );
+    for (const [, href] of index.matchAll(/\]\(([^)]+)\)/g))
+      assert.ok(href.startsWith('https://') || existsSync(join(folder, href)), href);
     for (const path of pages.filter((name) => name !== '404.html')) {
       const twin = path.replace(/\.html$/, '.md');
       assert.ok(existsSync(join(folder, twin)), twin);
