@@ -138,6 +138,7 @@ export const ACTS = Object.freeze({
   startRedis: (stage, { node, with: data = 'kept' }) => stage.redis(node).start(data),
   /** A server of Redis becomes the replica of another. */
   followRedis: (stage, { node, of }) => stage.redis(node).replication.follow(stage.redis(of)),
+  promoteRedis: (stage, { node }) => stage.redis(node).replication.promote(),
   freezeRedis: (stage, { node }) => stage.redis(node).freeze(),
   thawRedis: (stage, { node }) => stage.redis(node).thaw(),
   /** Answers to the commands of a server wait; what it has subscribed to passes. */

@@ -98,7 +98,7 @@ async function find(fix, name, about, { seeds, first, chaosMs, given, only }) {
       const least = await shrink(plan, before, (one) => runPlan(one, { trees: [tree] }));
       const isStillClean = (await runPlan(least.plan)).isClean;
       const mended = await runIn(treeOf(fix), isStillClean ? least.plan : plan);
-      if (kindOf(mended) === kindOf(before)) {
+      if (!mended.isClean && kindOf(mended) === kindOf(before)) {
         print(`seed ${seed} fails in the program of the commit, too`);
         continue;
       }
