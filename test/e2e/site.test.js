@@ -256,6 +256,9 @@ test(
     await settings.locator('output', { hasText: / of \d+$/ }).waitFor();
     for (const text of await rows.allTextContents()) assert.match(text.toLowerCase(), /redis/);
     assert.ok((await rows.count()) < all / 4);
+    const tables = settings.locator('table:visible');
+    const withRows = tables.filter({ has: page.locator('tbody tr:visible') });
+    assert.equal(await tables.count(), await withRows.count(), 'a table without rows is shown');
     await page.evaluate(() => {
       /** @type {any} */ (globalThis).location.hash = '#FANFARE_HISTORY';
     });
