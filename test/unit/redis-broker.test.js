@@ -393,6 +393,32 @@ test('the live clock rests until something is due, and is exact in its rest', (t
   assert.deepEqual(ticks, [50, 700, 750, 850, 1850], 'the longest rest');
 });
 
+test('the live clock never goes back, if it is read first after a stall in its rest', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let monotonicMs = 1000;
+  t.mock.method(performance, 'now', () => monotonicMs);
+  /** @type {number[]} */
+  const ticks = [];
+  const clock = new StallAwareClock({ tickMs: 50 }, (nowMs) => {
+    ticks.push(nowMs);
+    return nowMs + 500;
+  });
+  clock.start();
+  t.after(() => clock.close());
+  monotonicMs += 50;
+  t.mock.timers.tick(50);
+  monotonicMs += 499;
+  t.mock.timers.tick(499);
+  monotonicMs += 10_000; // the process is stopped; then a message is published, before the tick
+  const readMs = clock.nowMs;
+  assert.equal(readMs, 50 + 500 + 450);
+  t.mock.timers.tick(1);
+  assert.deepEqual(ticks, [50], 'the event loop reads the answers first');
+  monotonicMs += 50;
+  t.mock.timers.tick(49);
+  assert.deepEqual(ticks, [50, readMs + 50]);
+});
+
 test('rooms linger for their time each, in order', (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   let nowMs = 0;

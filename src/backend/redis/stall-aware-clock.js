@@ -40,7 +40,8 @@ export class StallAwareClock {
 
   /** At most `tickMs` old. */
   get nowMs() {
-    if (this.#waitMs > this.tickMs) this.#advance();
+    // A read may be the first to see a stall. The tick must not be due at once after it, either.
+    if (this.#waitMs > this.tickMs && !this.#advance()) this.#wait(this.tickMs);
     return this.#nowMs;
   }
 
