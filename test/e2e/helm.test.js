@@ -115,6 +115,20 @@ test('the PrometheusRule has the rules of ops/prometheus, and the ServiceMonitor
   assert.equal(found[0].spec.ports[0].name, endpoints[0].port);
 });
 
+test('numbers and `on` in a file of values are settings as the server reads them', {
+  skip,
+}, (t) => {
+  const file = join(temporaryFolder(t), 'values.yaml');
+  const lines = ['FANFARE_MAX_UNSENT_BYTES: 16777216', 'FANFARE_COMPRESSION: on', 'REDIS_TLS: off'];
+  writeFileSync(
+    file,
+    ['trustProxy: 1', 'settings:', ...lines.map((line) => `  ${line}`)].join('\n'),
+  );
+  const { data } = objectOf(render('--values', file).objects, 'ConfigMap');
+  assert.equal(data.FANFARE_MAX_UNSENT_BYTES, '16777216');
+  assert.deepEqual([data.FANFARE_COMPRESSION, data.REDIS_TLS], ['on', 'off']);
+});
+
 test('a change of settings replaces the pods', { skip }, () => {
   const hashOf = (/** @type {string[]} */ ...args) =>
     objectOf(render(...OK, ...args).objects, 'Deployment').spec.template.metadata.annotations[

@@ -89,6 +89,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 TLS_KEY_PASSPHRASE REDIS_URL REDIS_PASSWORD REDIS_SENTINEL_PASSWORD API_KEYS JWT_SECRET JWT_SECRET_PREVIOUS JWT_JWKS_URL FANFARE_HOOKS_SECRET FANFARE_PUSHER_APP_SECRET FANFARE_CENTRIFUGO_API_KEY AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 {{- end -}}
 
+{{/* A value of YAML as a setting. There `on` and `off` are booleans, and 16777216 would print as 1.6777216e+07. */}}
+{{- define "fanfare.text" -}}
+{{- if kindIs "string" . }}{{ . }}{{ else if kindIs "bool" . }}{{ ternary "on" "off" . }}{{ else }}{{ toJson . }}{{ end -}}
+{{- end -}}
+
 {{/* Is there a secret setting? Empty: no. */}}
 {{- define "fanfare.hasSecrets" -}}
 {{- range $name, $from := .Values.secrets }}{{ if $from }}yes{{ end }}{{ end -}}
