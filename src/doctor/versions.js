@@ -57,7 +57,7 @@ export const STORE_FAULTS = Object.freeze([
   },
   {
     name: 'CVE-2026-63639',
-    effect: 'the same, by a corrupt stream',
+    effect: 'a user who may RESTORE a corrupt stream can run code in the server',
     fixes: { Valkey: ['8.1.9', '9.0.5', '9.1.1'] },
   },
   {

@@ -77,6 +77,7 @@ test('a version of Redis or Valkey without a fix is a note that names what it la
     assert.equal(row.verdict, missing.length === 0 ? 'ok' : 'note', value);
     const named = (row.why ?? '').match(/CVE-\d+-\d+/g) ?? [];
     assert.deepEqual(named, missing, value);
+    assert.doesNotMatch(row.why ?? '', /the same/, 'each effect stands alone');
   }
 });
 
