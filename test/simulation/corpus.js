@@ -24,7 +24,8 @@ const SEEDS = new URL('seeds/', import.meta.url);
 /**
  * @typedef {object} Entry
  * @property {string} about the fault @property {string} fix the commit that mended it
- * @property {string} rule that breaks without it @property {string} [oldHash] of that trace
+ * @property {string} rule that breaks without it
+ * @property {string} [oldHash] how the hash of that trace began when the entry was made
  * @property {readonly Replacement[]} [former] what makes the former program of the present one
  * @property {Plan} plan
  */
@@ -108,7 +109,7 @@ async function find(fix, name, about, { seeds, first, chaosMs, given, only }) {
         about,
         fix,
         rule: kindOf(chosen.summary),
-        oldHash: chosen.summary.hash,
+        oldHash: chosen.summary.hash.slice(0, 16),
         plan: chosen.plan,
       };
       writeFileSync(new URL(`${name}.json`, SEEDS), `${JSON.stringify(entry, null, 1)}\n`);
