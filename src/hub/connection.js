@@ -115,7 +115,9 @@ export class Connection {
       this.given ??= new Map();
       this.given.delete(room);
       if (names.length > 0) this.given.set(room, audiencesOf(names));
-      if (this.given.size > this.roomCount + MAX_OTHERS) this.#forgetGiven();
+      // Early joins enter all their rooms at the end (operations/early-joins.js).
+      const isBounded = this.index >= 0;
+      if (isBounded && this.given.size > this.roomCount + MAX_OTHERS) this.#forgetGiven();
     });
   }
 

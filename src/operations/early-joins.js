@@ -43,7 +43,7 @@ import { CLOSES } from '../protocol/codes.js';
  * The joins of one connection, until all are answered.
  * @typedef {object} Round
  * @property {Connection} connection @property {Credentials|null} credentials
- * @property {number} open rooms that have not answered
+ * @property {readonly EarlyRoom[]} rooms @property {number} open rooms that have not answered
  * @property {boolean} isFailed
  * @property {Map<string, {standIn: StandIn, joined: Joined|null}>} entries by room
  * @property {EarlyListener & EarlyMember} listener @property {() => void} settle
@@ -80,7 +80,7 @@ export class EarlyJoins {
     /** @type {Round} */
     const round = {
       ...{ connection, credentials, listener, settle },
-      ...{ open: rooms.length, isFailed: false, entries: new Map() },
+      ...{ rooms, open: rooms.length, isFailed: false, entries: new Map() },
     };
     this.lane.awaitJoin(connection, answered);
     for (const room of rooms) this.#askOnJoin(round, room);
@@ -136,6 +136,9 @@ export class EarlyJoins {
       }
       // Those that the connection has not replaced leave.
       for (const [name, { standIn }] of round.entries) this.joins.unsubscribe(standIn, name);
+      const { connection } = round;
+      for (const { name } of round.rooms)
+        if (!this.joins.isIn(connection, name)) connection.withdrawAudiences(name);
       round.settle();
     });
   }

@@ -83,7 +83,9 @@ export class HookGate {
     if (!this.hooks.has('onJoin') || this.hub.rooms.get(name)?.has(connection)) return act(null);
     const verdict = this.hooks.callFor('onJoin', connection, [name]);
     this.lane.after(connection, 'join', 0, verdict, ({ refusal, answer }) => {
-      connection.giveAudiences(name, answer.audiences);
+      // If the HTTP API has let it in meanwhile, what that gave stays.
+      const isIn = this.hub.rooms.get(name)?.has(connection) ?? false;
+      if (!isIn) connection.giveAudiences(name, answer.audiences);
       if (connection.isOpen) act(refusal);
     });
   }
