@@ -5,6 +5,10 @@ import { DoorError } from './codec/errors.js';
 
 /** The bound for backends. They ask again from the end of an answer. */
 const MAX_BYTES = 4 * 1024 * 1024;
+/** Pages without a publication for the reader. One more, and the command is refused. */
+const MAX_EMPTY = 16;
+/** Publications of the pages after such a page, at least. */
+const MIN_AFTER_EMPTY = 300;
 
 /** @import { HistoryReader, Reader } from '../../recovery/history-reader.js' */
 
@@ -25,7 +29,7 @@ const MAX_BYTES = 4 * 1024 * 1024;
 /**
  * @param {Pick<HistoryReader, 'page'>} reader @param {string} room @param {StreamQuery} query
  * @param {Reader} forWhom
- * @returns {Promise<Stream>} @throws {DoorError} 107, 108 or 112; or an error of the broker
+ * @returns {Promise<Stream>} @throws {DoorError} 106, 107, 108 or 112; or an error of the broker
  */
 export async function readStream(reader, room, query, forWhom) {
   const { limit, since, isReverse, maxBytes = MAX_BYTES } = query;
@@ -39,9 +43,10 @@ export async function readStream(reader, room, query, forWhom) {
   let place = since?.offset ?? (isReverse ? offset + 1 : 0);
   // A backend may give a stream without publications another epoch at each look.
   const most = offset === 0 ? 0 : limit;
+  let empty = 0;
   while (publications.length < most && bytes < maxBytes) {
     const from = { epoch, offset: place };
-    const rest = most - publications.length;
+    const rest = Math.max(most - publications.length, empty === 0 ? 0 : MIN_AFTER_EMPTY);
     const page = await reader.page(
       room,
       isReverse
@@ -55,11 +60,14 @@ export async function readStream(reader, room, query, forWhom) {
     if (isReverse) rows.reverse();
     for (const row of rows) {
       bytes += row.publication.length;
-      if (bytes > maxBytes && publications.length > 0) break;
+      if (publications.length === most || (bytes > maxBytes && publications.length > 0)) break;
       publications.push(row);
     }
     place = isReverse ? page.first : page.last;
-    if (rows.length === 0 || !page.hasMore) break;
+    if (!page.hasMore || page.last < page.first) break;
+    // An answer without publications would look like the end of the stream.
+    if (rows.length === 0 && ++empty > MAX_EMPTY)
+      throw new DoorError(106, 'too many publications for others');
   }
   return { publications, epoch, offset };
 }
