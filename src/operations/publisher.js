@@ -75,6 +75,7 @@ const NO_AUDIENCE = refusal(
   0,
 );
 const UNAVAILABLE = refusal('UNAVAILABLE', undefined, 0);
+const FOR_EVERYBODY = refusal('DENIED', 'onPublish named an audience for a broadcast.', 0);
 const NOT_A_PAYLOAD = refusal('DENIED', 'The answer of onPublish is no payload.', 0);
 
 export class Publisher {
@@ -178,6 +179,8 @@ export class Publisher {
       const changed = given === null || asked === undefined ? given : asked.changed(given);
       if (given !== null && changed === null)
         return listener.onRefused(connection, id, NOT_A_PAYLOAD);
+      if (answer.audience !== '' && room === EVERYONE)
+        return listener.onRefused(connection, id, FOR_EVERYBODY);
       const made = changed === null ? publication : withPayload(publication, changed);
       const allowed = answer.audience === '' ? made : withAudience(made, answer.audience);
       this.publishFor(listener, connection, id, room, message, { publication: allowed, options });

@@ -222,6 +222,14 @@ test(
       const { status, body } = await call('/publish', { body: { room, payload: 1, audience } });
       assert.deepEqual([status, body.error, body.field], [422, 'INVALID_FIELD', 'audience']);
     }
+    for (const [path, body] of Object.entries({
+      '/publish': { room, payload: 1 },
+      '/publish/batch': { messages: [{ room, payload: 1 }] },
+      '/broadcast': { payload: 1 },
+    })) {
+      const { status, body: fault } = await call(`${path}?audience=staff`, { body });
+      assert.deepEqual([status, fault.error, fault.field], [400, 'INVALID_REQUEST', 'audience']);
+    }
   },
 );
 

@@ -12,6 +12,7 @@ import {
   writeVersioned,
 } from '../../src/backend/batch.js';
 import { registerFormats as registerCentrifugo } from '../../src/doors/centrifugo/codec/frames.js';
+import { readStream } from '../../src/doors/centrifugo/stream.js';
 import { PusherFrames } from '../../src/doors/pusher/codec/frames.js';
 import { Connection } from '../../src/hub/connection.js';
 import { encodeMessage, optionsOf } from '../../src/operations/message.js';
@@ -40,6 +41,7 @@ import {
   withAudience,
   withPosition,
 } from '../../src/protocol/publication.js';
+import { HistoryReader } from '../../src/recovery/history-reader.js';
 import { marksIn, messageFor, sessionHolding } from '../helpers/audiences.js';
 import { configOf } from '../helpers/config.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
@@ -495,6 +497,54 @@ test('what rooms gave is forgotten when the connection leaves, and bounded for r
   assert.equal(connection.audiencesIn('h'), audiencesOf(['a']));
   hub.leave(connection, /** @type {any} */ (hub.rooms.get('h')));
   assert.equal(connection.audiencesIn('h'), NO_AUDIENCES);
+});
+
+test('what onJoin gives in the rooms of a first command is kept for each of them', () => {
+  const early = new Connection(new FakeTransport(), '127.0.0.1');
+  for (let i = 0; i < 100; i++) early.giveAudiences(`early.${i}`, ['a']);
+  early.beginSession(sessionHolding(['own']));
+  for (let i = 0; i < 100; i++)
+    assert.equal(early.audiencesIn(`early.${i}`), audiencesOf(['a', 'own']), `room ${i}`);
+});
+
+test('what onJoin gives is withdrawn from rooms that a first command did not enter', async () => {
+  const { operations, connect } = build();
+  const { connection } = connect([]);
+  const rooms = ['plain', 'h'].map((name) => ({ name, since: null }));
+  for (const { name } of rooms) connection.giveAudiences(name, ['a']);
+  operations.earlyJoins.joinBeforeReply(connection, null, rooms, {
+    onJoined: () => connection.markClosed(),
+    onFailed: () => assert.fail(),
+    whoOf: () => ({ info: null }),
+    onEntered: () => assert.fail(),
+    onLost: () => assert.fail(),
+  });
+  await settle(6);
+  assert.equal(connection.given?.size, 0);
+});
+
+test("Centrifugo's history reads on where all is for others, and never ends too early", async () => {
+  const { broker, scheduler, counters } = build({ size: 1000 });
+  for (let id = 1; id <= 903; id++)
+    broker.accept('h', messageFor(id, id < 3 || id === 903 ? '' : 'a'));
+  const { epoch } = broker.stream('h');
+  const look = async (/** @type {object} */ query, /** @type {any} */ reader) => {
+    const all = { limit: 2, since: null, isReverse: false, ...query };
+    const { publications } = await readStream(reader, 'h', all, () => NO_AUDIENCES);
+    return publications.map(({ offset }) => offset);
+  };
+  const reader = new HistoryReader({ scheduler, counters });
+  assert.deepEqual(await look({ since: { epoch, offset: 0 } }, reader), [1, 2]);
+  assert.deepEqual(await look({ since: { epoch, offset: 1 }, limit: 3 }, reader), [2, 903]);
+  assert.deepEqual(await look({ isReverse: true }, reader), [903, 2]);
+  // Messages so large that each page has one.
+  let offset = 0;
+  const page = async () => {
+    offset++;
+    return { rows: [], first: offset, last: offset, epoch, offset: 1e4, hasMore: true };
+  };
+  await assert.rejects(look({}, { page }), { code: 106 });
+  assert.ok(offset < 20, 'it is bounded');
 });
 
 test('pages of a history have what their reader may see, and go on or say where to', async () => {

@@ -96,6 +96,26 @@ test('messages are published in the order of sending, whichever hook answers fir
   assert.equal(commands.isSettled(), true);
 });
 
+test('an answer of onJoin leaves what the HTTP API gave while the hook was asked', async () => {
+  const { calls, send, connection, operations } = build();
+  connection.beginSession(sessionHolding([]));
+  send({ type: 'join', room: 'a' });
+  assert.ok(operations.joins.joinAs(connection, 'a', 'ann', ['staff']));
+  await calls[0].answer(ALLOWED);
+  assert.equal(connection.audiencesIn('a'), audiencesOf(['staff']));
+});
+
+test('a broadcast for which onPublish names an audience reaches nobody', async () => {
+  const { calls, send, published, replies } = build({
+    env: { FANFARE_CLIENT_BROADCAST: 'on', FANFARE_AUTH: 'off' },
+  });
+  send({ type: 'broadcast', payload: 1, id: 'b', audience: ['staff'] });
+  assert.deepEqual([calls.length, replies()], [0, ['INVALID_MESSAGE_FORMAT b']]);
+  send({ type: 'broadcast', payload: 1, id: 'c' });
+  await calls[0].answer({ ...ALLOWED, answer: { ...ALLOWED.answer, audience: 'staff' } });
+  assert.deepEqual([published, replies()[1]], [[], 'PERMISSION_DENIED c']);
+});
+
 test('a changed message keeps its sender and the connection that does not get it', async () => {
   const { calls, send, connection, publications } = build();
   send({ type: 'message', room: 'a', payload: 1, echo: false });

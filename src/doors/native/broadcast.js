@@ -6,6 +6,7 @@ import { encodeBroadcastResult } from '../../protocol/encode.js';
 import { KIND, senderOf, tagOf } from '../../protocol/publication.js';
 
 const BROADCAST_RESULT_MS = 2000;
+const FOR_EVERYBODY = 'A broadcast has no audience: it reaches every connection.';
 
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { Handler, Id } from './handler.js' */
@@ -44,8 +45,9 @@ export class BroadcastCommand {
   }
 
   /** @type {Handler} */
-  broadcast(connection, { id, source, payloadStart, payloadEnd }) {
+  broadcast(connection, { id, source, payloadStart, payloadEnd, audience }) {
     if (payloadStart < 0) return this.replies.invalid(connection, id, 'The payload is missing.');
+    if (audience !== undefined) return this.replies.invalid(connection, id, FOR_EVERYBODY);
     if (!this.#mayBroadcast(connection))
       return this.replies.error(connection, 'PERMISSION_DENIED', id, this.#whyNot(connection));
     const bytes = payloadEnd - payloadStart;

@@ -62,6 +62,7 @@ export class PublishRoutes {
 
   /** `POST publish` @param {Call} call */
   publish = async (call) => {
+    refuseAudienceInQuery(call);
     const fields = readFields(call.body, MESSAGE);
     const key = idempotencyHeader(call);
     requireOne(fields, 'room', 'rooms');
@@ -115,6 +116,7 @@ export class PublishRoutes {
 
   /** `POST publish/batch` @param {Call} call */
   batch = async (call) => {
+    refuseAudienceInQuery(call);
     const { messages } = readFields(call.body, BATCH);
     if (messages === undefined) throw invalid('messages', OBJECTS);
     const names = [];
@@ -147,6 +149,7 @@ export class PublishRoutes {
   /** `POST broadcast` @param {Call} call */
   broadcast = async (call) => {
     call.key.requireNoApp();
+    refuseAudienceInQuery(call);
     const { payload: slice } = readFields(call.body, BROADCAST);
     const key = idempotencyHeader(call);
     if (slice === undefined) throw invalid('payload', payload.rule);
@@ -222,6 +225,11 @@ export class PublishRoutes {
 
 /** @type {Slice} */
 const NOTHING = Object.freeze({ start: 0, end: 0 });
+
+/** An upload has it there. Ignored, it would make the message public. @param {Call} call */
+function refuseAudienceInQuery({ query }) {
+  if (query.has('audience')) throw badValue('audience', 'it belongs into the body');
+}
 
 /**
  * Takes their cost from the rate of the key.
