@@ -171,12 +171,12 @@ class FakeChannel {
     const { name, tab } = this;
     if (tab.isCrashed) return;
     if (!tab.channels.has(this)) throw new Error('The channel is closed.');
-    const data = structuredClone(message);
+    const sent = structuredClone(message);
     for (const other of tab.browser.tabs)
       for (const channel of other.channels)
         if (channel !== this && channel.name === name)
           other.run(() => {
-            if (other.channels.has(channel)) channel.#listener?.({ data });
+            if (other.channels.has(channel)) channel.#listener?.({ data: structuredClone(sent) });
           });
   }
 

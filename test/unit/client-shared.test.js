@@ -287,6 +287,82 @@ test('a tab that a message has not reached joins again behind the last one', asy
   assert.equal(all.socket.all('join').length, 1);
 });
 
+/** A message there is for others. @param {number} offset */
+const position = (offset) => ({ type: 'position', room: 'chat.1', ...at(offset) });
+
+test('messages for others move the position of each tab, and open no gap', async (t) => {
+  const all = setUp(t);
+  const [one, two, three] = [await all.open(), await all.open(), await all.open()];
+  await all.greet();
+  const rooms = [await all.join(one.fanfare), await all.join(two.fanfare)];
+  const lists = rooms.map(seen);
+  await all.push(message(11));
+  await all.push(position(13));
+  assert.deepEqual(
+    rooms.map((room) => room.position),
+    [at(13), at(13)],
+  );
+  // 14 was not the last of its flush.
+  await all.push(message(15));
+  await all.push(position(17));
+  const late = three.fanfare.join('chat.1', { since: at(11) });
+  const joined = /** @type {unknown[]} */ ([]);
+  late.on('joined', ({ recovered }) => joined.push(recovered));
+  lists.push(seen(late));
+  await all.settle();
+  assert.deepEqual(late.position, at(17));
+  await all.push(message(18));
+  assert.deepEqual(lists, [
+    [11, 15, 18],
+    [11, 15, 18],
+    [15, 18],
+  ]);
+  assert.deepEqual(joined, [true]);
+  assert.equal(all.socket.all('history').length, 0);
+
+  // The next leader continues after a message that none of its tabs may see.
+  await all.push(position(19));
+  one.page.crash();
+  await all.settle();
+  await all.greet();
+  assert.deepEqual(all.socket.last('join').since, at(19));
+});
+
+test('a tab that a message for others has not reached joins again', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  await all.join(one.fanfare);
+  const list = seen(await all.join(two.fanfare));
+  await all.push(message(11));
+  // A page in a debugger loses messages.
+  two.page.isCrashed = true;
+  await all.push(message(13));
+  two.page.isCrashed = false;
+  await all.push(position(15));
+  assert.deepEqual(list, [11, 13]);
+});
+
+test('pages of history without the messages for others are read on to the end', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  await all.join(one.fanfare);
+  await all.push(message(11));
+  const list = seen(await all.join(two.fanfare, { since: at(4) }));
+  /** @param {number[]} offsets */
+  const page = (offsets) => ({
+    type: 'history',
+    room: 'chat.1',
+    ...at(11),
+    messages: offsets.map((offset) => ({ payload: offset, from: 'me', timestamp: 1, offset })),
+  });
+  await all.answer('history', page([5, 8]));
+  assert.deepEqual(all.socket.last('history').since, at(8));
+  await all.answer('history', page([9, 11]));
+  assert.deepEqual(list, [5, 8, 9, 11]);
+});
+
 test('a room that a tab leaves while it joins again is left', async (t) => {
   const all = setUp(t);
   const tab = await all.open();

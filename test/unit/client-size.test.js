@@ -11,8 +11,8 @@ import { clientScripts } from '../helpers/client-script.js';
 /** docs/client.md names these sizes, rounded up. A change that needs more says why. */
 const MAX_BYTES = {
   'fanfare.min.js': 5.8 * 1024,
-  'fanfare-shared.min.js': 9.6 * 1024,
-  'fanfare-sse.min.js': 2.4 * 1024,
+  'fanfare-shared.min.js': 9.7 * 1024,
+  'fanfare-sse.min.js': 2.5 * 1024,
 };
 
 const scripts = clientScripts();

@@ -640,3 +640,31 @@ test('a state that will be loaded again does not keep a program alive', async (t
   await fanfare.close();
   assert.equal(timers(), before);
 });
+
+test('an id without an event moves the position', async (t) => {
+  const all = setUp(t);
+  const room = await all.joined();
+  const list = seen(room);
+  // The id of an event counts after it.
+  const event = `id: e1:11\ndata: ${JSON.stringify(message(11))}\n\n`;
+  await all.request.write(`${event}:\nid: e1:`);
+  assert.deepEqual([list, room.position], [[11], at(11)]);
+  await all.request.write('13\n\n');
+  assert.deepEqual([list, room.position], [[11], at(13)]);
+  await all.broken();
+  assert.equal(all.request.lastEventId, 'e1:13');
+});
+
+test('an id of several rooms moves each of them', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [all.fanfare.join('chat.1'), all.fanfare.join('chat.2')];
+  await turn();
+  await all.request.begin();
+  await all.request.send({ type: 'joined', room: 'chat.1', ...at(10), recovered: false });
+  await all.request.send({ type: 'joined', room: 'chat.2', ...at(5, 'e2'), recovered: false });
+  await all.request.write('id: -,e2:7,e1:12\n\n');
+  assert.deepEqual([one.position, two.position], [at(12), at(7, 'e2')]);
+  // Positions of a while ago, or of another epoch, move nothing.
+  await all.request.write('id: e1:11,e3:20\n\n');
+  assert.deepEqual([one.position, two.position], [at(12), at(7, 'e2')]);
+});

@@ -169,6 +169,9 @@ export class Leader {
       case 'reset':
       case 'synced':
         return room?._receiveState(message);
+      // A room with state skips offsets anyway.
+      case 'position':
+        return room?._isState ? undefined : room?.receive(message);
       case 'presence':
         return room?._receivePresence(message);
       case 'resync':

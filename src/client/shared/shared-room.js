@@ -58,12 +58,14 @@ export class SharedRoom {
   #waiting = [];
   #isJoining = false;
   #isJoined = false;
-  /** The position of the last message passed on; undefined in a plain room. @type {Position|undefined} */
+  /** The position that was passed on last; undefined in a plain room. @type {Position|undefined} */
   #position;
   /** Offset of the newest known message. */
   #newest = 0;
-  /** The last messages up to the position, without a gap. @type {Message[]} */
+  /** The last messages up to the position, without those for others. @type {Message[]} */
   #recent = [];
+  /** After this offset `#recent` has them all. */
+  #recentFrom = 0;
   /**
    * Newest change of each key, oldest first, in a room with state.
    * @type {Map<string, Message>|undefined}
@@ -140,21 +142,27 @@ export class SharedRoom {
     });
   }
 
-  /** @param {Message} message */
+  /** @param {Message} message or `position`: the message there is for others */
   receive(message) {
     // Until the join is answered, messages belong to an earlier membership.
     if (!this.#isJoined) return;
-    const { epoch, offset } = message;
-    if (epoch) {
-      const isSame = this.#position?.epoch === epoch;
-      const last = Number(this.#position?.offset);
-      if (isSame && offset <= last) return;
-      if (!isSame || offset > last + 1) this.#recent = [];
-      this.#position = { epoch, offset };
-      this.#newest = Math.max(this.#newest, offset);
-      if (this.#recent.push(message) > MAX_RECENT) this.#recent.shift();
-    }
-    this.#deliver(message);
+    const { type, epoch, offset } = message;
+    if (!epoch) return this.#deliver(message);
+    const isSame = this.#position?.epoch === epoch;
+    const last = Number(this.#position?.offset);
+    if (isSame && offset <= last) return;
+    if (!isSame) this.#forgetRecent(offset - 1);
+    this.#position = { epoch, offset };
+    this.#newest = Math.max(this.#newest, offset);
+    if (type === 'message' && this.#recent.push(message) > MAX_RECENT)
+      this.#recentFrom = this.#recent.shift()?.offset;
+    this.#deliver(isSame ? { ...message, last } : message);
+  }
+
+  /** @param {number} offset of the last message that is not kept */
+  #forgetRecent(offset) {
+    this.#recent = [];
+    this.#recentFrom = offset;
   }
 
   /** @param {Message} push a message of a room with state, `reset` or `synced` */
@@ -206,7 +214,7 @@ export class SharedRoom {
     const { epoch, offset } = push;
     this.#position = { epoch, offset };
     this.#newest = offset;
-    this.#recent = [];
+    this.#forgetRecent(offset);
     this.#port.push(this.#liveTabs(), [push]);
   }
 
@@ -271,6 +279,7 @@ export class SharedRoom {
       this.#newest = offset;
       const { first = offset + 1 } = reply;
       this.#position = { epoch, offset: recovered ? Number(since?.offset) : first - 1 };
+      this.#forgetRecent(this.#position.offset);
     }
     const [first, ...others] = this.#waiting;
     this.#waiting = [];
@@ -329,7 +338,7 @@ export class SharedRoom {
     this.#answerRead(join, { since: { epoch, offset }, limit: PAGE_SIZE }, (page) => {
       const isNext = page.at(0)?.epoch === epoch && page[0].offset === offset + 1;
       if (!isNext || this.#position?.epoch !== epoch) return this.#beginTab(join);
-      this.#catchUp(join, offset + page.length, [...missed, ...page], pages + 1);
+      this.#catchUp(join, Number(page.at(-1)?.offset), [...missed, ...page], pages + 1);
     });
   }
 
@@ -390,8 +399,8 @@ export class SharedRoom {
   /** @param {number} offset @returns {readonly Message[]|null} null: some are missing */
   #after(offset) {
     if (offset >= Number(this.#position?.offset)) return [];
-    const index = this.#recent.findIndex((message) => message.offset === offset + 1);
-    return index < 0 ? null : this.#recent.slice(index);
+    if (offset < this.#recentFrom) return null;
+    return this.#recent.filter((message) => message.offset > offset);
   }
 
   /** @param {Join} join @param {Message} about @param {readonly Message[]} messages */
@@ -401,7 +410,15 @@ export class SharedRoom {
     const epoch = this.#position?.epoch;
     const where = epoch ? { epoch, offset: this.#newest } : {};
     const reply = { type: 'joined', room: this.#name, ...where, ...about, id: command.id };
-    this.#port.push([tab], [reply, ...messages]);
+    const pushes = messages.map((message, i) =>
+      i > 0 ? { ...message, last: messages[i - 1].offset } : message,
+    );
+    const end = messages.at(-1) ?? command.since;
+    const isShort = end?.epoch === epoch && end?.offset < Number(this.#position?.offset);
+    // The newest messages are for others.
+    if (isShort && !this.#changes)
+      pushes.push({ type: 'position', room: this.#name, ...this.#position, last: end.offset });
+    this.#port.push([tab], [reply, ...pushes]);
   }
 
   /** @param {Message} message */

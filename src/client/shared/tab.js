@@ -196,6 +196,7 @@ export class Tab {
       if (this.state !== 'connected') return;
       // Following again joins the rooms again, after the last messages received.
       if (this.#isBehindGap(push)) return this.#follow(term);
+      delete push.last;
       this.#listener._receive(push);
     }
   }
@@ -203,9 +204,9 @@ export class Tab {
   /** Channels lose messages under a debugger. @param {import('../wire.js').Message} push */
   #isBehindGap({ type, room, epoch, offset, key, last }) {
     if (/joined|resync|reset|synced/.test(type)) this.#positions.delete(room);
-    if (type !== 'message' || !epoch) return false;
+    if (!/message|position/.test(type) || !epoch) return false;
     const own = this.#positions.get(room);
-    // A room with state skips offsets, so the leader names the one before.
+    // Rooms with state, and messages for others, skip offsets: the leader names the one before.
     const before = last ?? (key === undefined ? offset - 1 : 0);
     const isSame = own?.epoch === epoch;
     const ownOffset = isSame ? Number(own?.offset) : before;

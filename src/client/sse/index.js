@@ -191,6 +191,7 @@ export class Fanfare extends Emitter {
     this.state = 'connected';
     this.emit('state', 'connected', {});
     let text = '';
+    let id = '';
     for (;;) {
       const { value } = await reader.read();
       if (!value) return;
@@ -200,6 +201,22 @@ export class Fanfare extends Emitter {
       // The other lines repeat data, or serve an EventSource.
       for (const line of lines)
         if (line.startsWith('data: ')) this.#receiveMessage(JSON.parse(line.slice(6)));
+        else if (line.startsWith('id: ')) id = line.slice(4);
+        // An id counts after its event, and may stand alone: the messages there are for others.
+        else if (!line && id) {
+          this.#moveTo(id);
+          id = '';
+        }
+    }
+  }
+
+  /** No two rooms have the same epoch. @param {string} id a position for each room with history */
+  #moveTo(id) {
+    for (const position of id.split(',')) {
+      const [epoch, offset] = position.split(':');
+      for (const room of this.#rooms.values())
+        if (room.since?.epoch === epoch)
+          room.receive({ type: 'position', epoch, offset: Number(offset) });
     }
   }
 

@@ -103,7 +103,8 @@ export class Room extends Emitter {
       if (type === 'joined') this.emit(type, { recovered, position });
       return;
     }
-    if (type === 'message') {
+    // `position`: the message there is for others.
+    if (type === 'message' || type === 'position') {
       const last = /** @type {number} */ (since?.offset);
       if (since?.epoch === epoch && offset <= last) return;
       this.since = position;
@@ -157,7 +158,7 @@ export class Room extends Emitter {
     if (this.#hasLeft) return;
     const { type, room, payload, ...meta } = push;
     this.position = pushPosition(push);
-    this.emit('message', payload, /** @type {Meta} */ (meta));
+    if (type === 'message') this.emit(type, payload, /** @type {Meta} */ (meta));
   }
 }
 
