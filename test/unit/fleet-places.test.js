@@ -11,6 +11,7 @@ import {
   LEASE_MS,
   SERVER_BYTES,
 } from '../../src/backend/embedded/place-report.js';
+import { ServerPlaces } from '../../src/backend/embedded/server-places.js';
 import { fleetRulesOf } from '../../src/backend/places.js';
 import { loadConfig } from '../../src/config/config.js';
 import { appPlaceKey, USER_PREFIX } from '../../src/protocol/place-keys.js';
@@ -460,4 +461,32 @@ test('the weaker mode counts, and without tokens no user is counted', () => {
     'off',
     'enforce',
   ]);
+});
+
+test('a rest that ends early counts towards the time until a server knows that it is alone', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let nowMs = 1000;
+  t.mock.method(performance, 'now', () => nowMs);
+  const pass = (/** @type {number} */ ms) => {
+    for (let i = 0; i < ms; i += 10) {
+      nowMs += 10;
+      t.mock.timers.tick(10);
+    }
+  };
+  const log = /** @type {any} */ ({ warn() {}, info() {} });
+  const places = new ServerPlaces(log);
+  t.after(() => places.close());
+  const worker = { addresses: new Map(), carry() {}, report() {}, keep() {} };
+  places.fleet.volunteer(worker, rules());
+  places.stepLater();
+  while (!places.fleet.isAlone && nowMs < 20_000) {
+    // A key becomes heavy in a rest, and is reported; then it is gone.
+    places.fleet.changed(ADDRESS, CAP);
+    places.stepLater();
+    pass(300);
+    places.fleet.changed(ADDRESS, 0);
+    places.stepLater();
+    pass(1000);
+  }
+  assert.ok(nowMs - 1000 <= LEASE_MS + 1500, `${nowMs - 1000} ms without a report that came back`);
 });

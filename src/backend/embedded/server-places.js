@@ -129,7 +129,9 @@ export class ServerPlaces {
   #lost = [];
   /** @type {NodeJS.Timeout|undefined} */
   #stepper = undefined;
-  /** Until the next step of `fleet`, in ms. */
+  /** Is the next step in TICK_MS at most? */
+  #isSoon = false;
+  /** From the last step of `fleet` to the next one, as planned. */
   #waitMs = 0;
 
   /** @param {import('pino').Logger} log */
@@ -144,7 +146,7 @@ export class ServerPlaces {
   /** Call it when `fleet` may have something to do. Its next step comes in time for it. */
   stepLater() {
     const { fleet } = this;
-    if (this.#stepper !== undefined && (this.#waitMs === TICK_MS || fleet.isAtRest)) return;
+    if (this.#stepper !== undefined && (this.#isSoon || fleet.isAtRest)) return;
     if (fleet.isOff) return;
     if (this.#stepper === undefined) this.#steppedMs = performance.now();
     this.#stepSoon();
@@ -152,8 +154,12 @@ export class ServerPlaces {
 
   #stepSoon() {
     clearTimeout(this.#stepper);
-    this.#waitMs = this.fleet.isAtRest ? HEARTBEAT_MS : TICK_MS;
-    this.#stepper = setTimeout(() => this.#stepFleet(), this.#waitMs).unref();
+    this.#isSoon = !this.fleet.isAtRest;
+    const waitMs = this.#isSoon ? TICK_MS : HEARTBEAT_MS;
+    // A rest that ends early counts, too.
+    const restedMs = Math.min(performance.now() - this.#steppedMs, HEARTBEAT_MS);
+    this.#waitMs = restedMs + waitMs;
+    this.#stepper = setTimeout(() => this.#stepFleet(), waitMs).unref();
   }
 
   /** A stall of this process counts little: reports that arrived meanwhile are still unread. */
