@@ -4,6 +4,13 @@
 /** Length of the accept queue, for listen(2). The kernel caps it at net.core.somaxconn. */
 export const LISTEN_BACKLOG = 4096;
 
+/**
+ * Clients of a drained worker that may return in a second: their handshakes cost a fifth of a core
+ * (deploys compared in loadtest/deploy: over 20 s, half of 1,000 clients would wait for 10 s and
+ * more).
+ */
+export const RETURNS_PER_SECOND = 500;
+
 /** Unanswered bytes to Redis: such a burst must fit into a worker's output buffer there. */
 export const MAX_BYTES_TO_REDIS = 32 * 1024 * 1024;
 

@@ -2,8 +2,8 @@
 // here, and a command that raises it. If a limit bounds another quantity, its row states the rule
 // that converts it:
 // - New connections at once: when a server drains, its clients reconnect over
-//   FANFARE_RECONNECT_WINDOW_MS. A queue must hold one second of them: as long as a busy worker may
-//   not accept.
+//   FANFARE_RECONNECT_WINDOW_MS, or sooner if they are few. A queue must hold one second of them:
+//   as long as a busy worker may not accept.
 // - Memory of slow clients: one connection in a thousand fills its kernel buffers.
 //
 // If no such rule is honest (Redis, packets), the row has no number and only reports a fault.
@@ -13,6 +13,7 @@ import {
   LISTEN_BACKLOG,
   MAX_BYTES_TO_REDIS,
   OWN_DESCRIPTORS,
+  RETURNS_PER_SECOND,
   usableDescriptors,
 } from '../config/system-limits.js';
 import { heapOfWorker, partOfWorker } from '../config/system-memory.js';
@@ -218,14 +219,14 @@ export const LIMITS = Object.freeze([
     name: 'net.core.somaxconn',
     needs: ['somaxconn'],
     source: '`/proc/sys/net/core/somaxconn`',
-    meaning: `Length of the accept queue: the smaller of this value and the ${withDigits(LISTEN_BACKLOG)} that the server requests (listen(2)). It must hold the connections of one second while clients reconnect over \`FANFARE_RECONNECT_WINDOW_MS\`.`,
+    meaning: `Length of the accept queue: the smaller of this value and the ${withDigits(LISTEN_BACKLOG)} that the server requests (listen(2)). It must hold the connections of one second while the clients of a drained server return over \`FANFARE_RECONNECT_WINDOW_MS\`, and at least ${withDigits(RETURNS_PER_SECOND)} a second from each worker.`,
     judge({ somaxconn }, { config, wanted }) {
       const seconds = windowSeconds(config);
       const backlog = Math.min(somaxconn, LISTEN_BACKLOG);
       const slower = `FANFARE_RECONNECT_WINDOW_MS=${Math.ceil(wanted / LISTEN_BACKLOG) * 1000}`;
       return {
         value: `${withDigits(somaxconn)}, listen backlog ${withDigits(backlog)}`,
-        permits: backlog * seconds,
+        permits: returnsThrough(backlog, config),
         fix:
           LISTEN_BACKLOG * seconds >= wanted
             ? `${sysctl('net.core.somaxconn', LISTEN_BACKLOG)} and restart the server`
@@ -246,7 +247,7 @@ export const LIMITS = Object.freeze([
       const queue = Math.min(Math.floor(synBacklog * 0.75), somaxconn, LISTEN_BACKLOG);
       return {
         value: `${withDigits(synBacklog)}, SYN cookies off`,
-        permits: queue * windowSeconds(config),
+        permits: returnsThrough(queue, config),
         fix: sysctl('net.ipv4.tcp_syncookies', 1),
       };
     },
@@ -685,6 +686,16 @@ function memoryFor(connections, { workers }) {
 /** The time over which the clients of a drained server reconnect. @param {Config} config */
 function windowSeconds({ reconnectWindowMs }) {
   return Math.max(1, Math.floor(reconnectWindowMs / 1000));
+}
+
+/**
+ * Connections of a server whose clients can return through a queue, of which a second must fit.
+ * @param {number} queue @param {Config} config
+ */
+function returnsThrough(queue, config) {
+  // However few they are, they come at this rate. The backlog of the server is enough for it.
+  const perSecond = Math.min(LISTEN_BACKLOG, RETURNS_PER_SECOND * config.workers);
+  return queue < perSecond ? queue : queue * windowSeconds(config);
 }
 
 /**

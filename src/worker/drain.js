@@ -15,13 +15,9 @@
 // 4. Peers have CLOSE_WAIT_MS for their close frames. Then the remaining sockets are terminated.
 
 import { setTimeout as delay } from 'node:timers/promises';
+import { RETURNS_PER_SECOND } from '../config/system-limits.js';
 import { CLOSES } from '../protocol/codes.js';
 
-/**
- * Clients that may return in a second: their handshakes cost a fifth of a core (deploys compared in
- * loadtest/deploy: over 20 s, half of 1,000 clients would wait for 10 s and more).
- */
-const RETURNS_PER_SECOND = 500;
 const BATCH = 500;
 const BATCH_INTERVAL_MS = 100;
 /** Time that steps 1 to 4 need for 10,000 connections. */

@@ -202,7 +202,7 @@ test('the JSON has the fields that docs/operations.md names', () => {
   ]);
   assert.deepEqual(
     [json.format, json.wanted, json.workers, json.verdict, json.first, json.permits, json.notes],
-    [1, 50_000, 4, 'low', 'net.core.somaxconn', 2560, ['a note']],
+    [1, 50_000, 4, 'low', 'net.core.somaxconn', 128, ['a note']],
   );
   const fields = ['name', 'value', 'permits', 'binds', 'verdict', 'why', 'meaning', 'fix'];
   for (const row of json.limits) assert.deepEqual(Object.keys(row), fields);
@@ -213,13 +213,13 @@ test('the table has a row for each limit, and a fix for each low one', () => {
   const text = toText(report, ['a note']);
   for (const { name } of report.limits)
     assert.match(text, new RegExp(`^${name.replaceAll('.', '\\.')} `, 'm'));
-  assert.match(text, /^net\.core\.somaxconn +128, listen backlog 128 +2,560 {2}low$/m);
+  assert.match(text, /^net\.core\.somaxconn +128, listen backlog 128 +128 {2}low$/m);
   // Informative only; it does not bind here.
   assert.match(text, /ip_local_port_range .* \(64,512\) {2}ok$/m);
-  assert.match(text, /^First to bind: net\.core\.somaxconn, at 2,560 connections$/m);
+  assert.match(text, /^First to bind: net\.core\.somaxconn, at 128 connections$/m);
   assert.match(
     text,
-    /^net\.core\.somaxconn: 2,560 of the 50,000 wanted connections\n(?: {2}.*\n)+ {2}Fix: sudo sysctl -w/m,
+    /^net\.core\.somaxconn: 128 of the 50,000 wanted connections\n(?: {2}.*\n)+ {2}Fix: sudo sysctl -w/m,
   );
   assert.ok(text.endsWith('\n\na note'));
   assert.equal(
