@@ -205,14 +205,17 @@ export class RunReader {
   async #load(handle, next, before) {
     /** @type {any[]} */
     const messages = [];
+    let end = before;
     for (;;) {
       if (this.#failure !== undefined) throw this.#failure;
       try {
-        /** @type {{messages: any[], more: boolean}} */
-        const page = await handle.history({ limit: PAGE, before: messages[0] ?? before });
+        /** @type {{messages: any[], more: boolean, next?: Position}} */
+        const page = await handle.history({ limit: PAGE, before: end });
         messages.unshift(...page.messages);
-        if (!page.more || page.messages.length === 0 || messages[0].payload?.at <= next)
-          return messages;
+        if (!page.more || messages[0]?.payload?.at <= next) return messages;
+        // `next`: all messages of this page are for others.
+        end = page.next ?? page.messages[0];
+        if (end === undefined) return messages;
       } catch (/** @type {any} */ error) {
         // Large pages use up the rate of a connection, which may also break meanwhile.
         if (!error.retryable && error.code !== 'OUTCOME_UNKNOWN') throw error;

@@ -132,9 +132,16 @@ export function messagesOf(fanfare, name, options = {}) {
         const hasOlder = !hasFirst && (list[0]?.offset ?? 1) > 1;
         return { messages: [...list], hasOlder, loadOlder };
       });
+    /** @param {import('./room.js').HistoryOptions} query */
+    const read = async (query) => {
+      let page = await room.history(query);
+      // All messages of this page are for others.
+      while (page.next) page = await room.history({ ...query, before: page.next });
+      return page;
+    };
     const loadOlder = async (limit = 50) => {
       const [before] = list;
-      const page = before && (await room.history({ before, limit }));
+      const page = before && (await read({ before, limit }));
       // A page may have been asked for twice, and the list may have begun anew.
       if (!page || before !== list[0]) return;
       max += page.messages.length;
@@ -147,7 +154,7 @@ export function messagesOf(fanfare, name, options = {}) {
       // A plain room keeps no messages, so those shown stay. Messages after the position are live.
       recoverFailed: async (position) =>
         position &&
-        (last ? (await room.history({ limit: last })).messages : []).filter(
+        (last ? (await read({ limit: last })).messages : []).filter(
           ({ offset = 0 }) => offset <= position.offset,
         ),
       ...options,

@@ -32,8 +32,8 @@ for (const [name, maxBytes] of Object.entries(MAX_BYTES)) {
 }
 
 /** What a bundler adds for a hook alone, and for all. docs/react.md and its neighbours name both. */
-const MAX_HOOK_BYTES = 1024;
-const MAX_BINDING_BYTES = 1.6 * 1024;
+const MAX_HOOK_BYTES = 1.1 * 1024;
+const MAX_BINDING_BYTES = 1.7 * 1024;
 const HOOKS = ['useRoom', 'useMessages', 'useRoomState', 'usePresence', 'useConnection'];
 const PROVIDERS = { react: 'FanfareProvider', vue: 'fanfareKey', svelte: 'setFanfare' };
 

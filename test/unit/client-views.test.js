@@ -127,6 +127,34 @@ for (const [first, hasOlder] of /** @type {const} */ ([
     assert.deepEqual([payloads(view.get()), view.get().hasOlder], [[first], hasOlder]);
   });
 
+test('pages of messages for others are passed over, for older ones and after a gap', async (t) => {
+  const { client, view, changed } = await follow(t, (fanfare) =>
+    messagesOf(fanfare, ROOM, { last: 1 }),
+  );
+  const page = { type: 'history', room: ROOM, ...at(900), more: true, messages: [] };
+  client.socket.answer('join', joined({ ...at(900), first: 900 }));
+  client.socket.push(message(900));
+  await changed();
+  const load = view.get().loadOlder(20);
+  client.socket.answer('history', { ...page, next: at(820) });
+  await turn();
+  assert.deepEqual(
+    [client.socket.last('history').before, client.socket.last('history').limit],
+    [at(820), 20],
+  );
+  client.socket.answer('history', { ...page, more: false, messages: [message(1)] });
+  await load;
+  await changed();
+  assert.deepEqual([payloads(view.get()), view.get().hasOlder], [[1, 900], false]);
+  client.socket.push({ type: 'resync', room: ROOM, ...at(950) });
+  await client.pass(1);
+  client.socket.answer('history', { ...page, ...at(950), next: at(940) });
+  await turn();
+  client.socket.answer('history', { ...page, ...at(950), messages: [message(901)] });
+  await changed();
+  assert.deepEqual(payloads(view.get()), [901]);
+});
+
 test('after a gap a list has the newest messages of the history', async (t) => {
   const { client, view, changed } = await follow(t, (fanfare) =>
     messagesOf(fanfare, ROOM, { last: 2 }),
