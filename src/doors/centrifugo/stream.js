@@ -6,7 +6,7 @@ import { DoorError } from './codec/errors.js';
 /** The bound for backends. They ask again from the end of an answer. */
 const MAX_BYTES = 4 * 1024 * 1024;
 /** Pages without a publication for the reader. One more, and the command is refused. */
-const MAX_EMPTY = 16;
+const MAX_EMPTY = 8;
 /** Publications of the pages after such a page, at least. */
 const MIN_AFTER_EMPTY = 300;
 
