@@ -195,7 +195,7 @@ export class PusherClient {
     else if (event === 'pusher:subscription_error' && data.type !== 'AuthError')
       // pusher-js never repeats it: the server closes the connection when it can subscribe.
       this.isRefused = true;
-    else if (!(event === 'pusher:error' && data.code >= 4100 && data.code < 4200))
+    else if (!(event === 'pusher:error' && data.code >= 4100 && data.code < 4300))
       this.oddities.push(JSON.stringify(frame));
   }
 

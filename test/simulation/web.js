@@ -57,6 +57,7 @@ export function readMessage(socket, onHead) {
   /** Bytes of the body that are still to come. */
   let left = Number.POSITIVE_INFINITY;
   let isChunked = false;
+  let isHandedOver = false;
   const finish = () => {
     if (message === null || message.complete) return;
     message.complete = true;
@@ -89,6 +90,7 @@ export function readMessage(socket, onHead) {
     waiting = EMPTY;
     socket.removeListener('data', onData);
     message = onHead(head);
+    isHandedOver = message === null;
     if (message === null) return;
     socket.on('data', onData);
     const { 'content-length': length, 'transfer-encoding': encoding } = head.headers;
@@ -103,6 +105,8 @@ export function readMessage(socket, onHead) {
   socket.on('data', onData);
   socket.on('end', () => {
     if (message !== null && left === Number.POSITIVE_INFINITY && !isChunked) finish();
+    // The other side, a process that died, say, will not send the rest.
+    if (!isHandedOver && message?.complete !== true) socket.destroy();
   });
   socket.on('close', () => {
     if (message === null || message.complete) return;
