@@ -138,10 +138,10 @@ export class Connection {
   #change(act) {
     if (this.roomCount === 0) return act();
     const rooms = this.listRooms();
-    const before = rooms.map(({ name }) => this.audiencesIn(name));
+    const before = rooms.map(({ name }) => this.audiencesIn(name).text);
     act();
     for (const [index, room] of rooms.entries())
-      if (this.audiencesIn(room.name) !== before[index]) room.review?.(this);
+      if (this.audiencesIn(room.name).text !== before[index]) room.review?.(this);
   }
 
   /**

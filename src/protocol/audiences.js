@@ -25,6 +25,8 @@ export class Audiences {
   /** @param {readonly string[]} names */
   constructor(names) {
     this.#names = new Set(names);
+    /** The same for equal sets, which are two objects if one of them was forgotten. */
+    this.text = names.join();
     this.isAll = this.#names.has(ALL);
   }
 

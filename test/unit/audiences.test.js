@@ -499,6 +499,23 @@ test('what rooms gave is forgotten when the connection leaves, and bounded for r
   assert.equal(connection.audiencesIn('h'), NO_AUDIENCES);
 });
 
+test('a new token with the same audiences changes nothing, however many others there are', () => {
+  const connection = new Connection(new FakeTransport(), '127.0.0.1');
+  connection.beginSession(sessionHolding(['own'], { 's.*': { audiences: ['more'] } }));
+  let reviews = 0;
+  connection.setPosition({ name: 's.1', sync: null, users: null, review: () => reviews++ }, 0);
+  const renew = (/** @type {string} */ name) =>
+    connection.beginSession(sessionHolding([name], { 's.*': { audiences: ['more'] } }));
+  assert.equal(connection.audiencesIn('s.1'), audiencesOf(['more', 'own']));
+  for (let i = 0; i < 20_000; i++) audiencesOf([`bidder.${i}`]);
+  // As many claims, by which the sets of tokens are remembered.
+  for (let i = 0; i < 1001; i++) sessionHolding([`bidder.${i}`]);
+  renew('own');
+  assert.equal(reviews, 0);
+  renew('other');
+  assert.equal(reviews, 1);
+});
+
 test('what onJoin gives in the rooms of a first command is kept for each of them', () => {
   const early = new Connection(new FakeTransport(), '127.0.0.1');
   for (let i = 0; i < 100; i++) early.giveAudiences(`early.${i}`, ['a']);
