@@ -261,6 +261,11 @@ const TAKEN = {
     checker.run.states.see(event);
   },
 
+  audience(checker, event) {
+    checker.ask('audience', event);
+    checker.run.audiences.see(event);
+  },
+
   start({ run }, { t }) {
     run.disturb(t);
   },

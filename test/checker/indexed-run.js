@@ -8,6 +8,7 @@
 // *span* is a sequence that the application may treat as unbroken. It begins with a reply or a
 // `resync`, and continues through a close if the next reply has `recovered: true`.
 
+import { Audiences } from './audiences.js';
 import { Publication, Stream } from './publications.js';
 import { States } from './states.js';
 import { Users } from './users.js';
@@ -239,6 +240,7 @@ export class IndexedRun {
     this.holes = [];
     this.users = new Users();
     this.states = new States();
+    this.audiences = new Audiences();
     /** Rooms whose messages webhooks have. @type {Set<string>} */
     this.recorded = new Set();
     /** Accepted in calm, so that webhooks have to have them. @type {Set<Publication>} */

@@ -20,10 +20,12 @@
 //
 // I12 and those from I16 on are in invariants-of-clients.js: what single clients, users and tokens
 // are promised. Those of rooms with state are in invariants-of-states.js, and those of publishers that
-// expect a position in invariants-of-appends.js. invariants-of-webhooks.js has the messages of webhooks.
+// expect a position in invariants-of-appends.js. invariants-of-webhooks.js has the messages of webhooks,
+// and invariants-of-audiences.js those for an audience.
 
 import { SETTLE_US } from './indexed-run.js';
 import { INVARIANTS_OF_APPENDS } from './invariants-of-appends.js';
+import { INVARIANTS_OF_AUDIENCES } from './invariants-of-audiences.js';
 import { INVARIANTS_OF_CLIENTS } from './invariants-of-clients.js';
 import { INVARIANTS_OF_STATES } from './invariants-of-states.js';
 import { INVARIANTS_OF_WEBHOOKS } from './invariants-of-webhooks.js';
@@ -69,6 +71,7 @@ const TOLD_US = 10_000_000;
  * @property {(run: Run, about: {member: Member, users: string[]|null}) => Answer} [list]
  * @property {(run: Run, record: {publication: Publication|undefined} & import('./record.js').RecordedEvent) => Answer} [recorded]
  * @property {(run: Run, event: import('./record.js').StateEvent) => Answer} [state]
+ * @property {(run: Run, event: import('./record.js').AudienceEvent) => Answer} [audience]
  * @property {(run: Run) => Iterable<Answer>} [census]
  * @property {(run: Run, member: Member) => Answer} [ended] an open segment ends, by a close or with
  *   the run
@@ -189,6 +192,7 @@ export const INVARIANTS = Object.freeze([
   ...INVARIANTS_OF_STATES,
   ...INVARIANTS_OF_APPENDS,
   ...INVARIANTS_OF_WEBHOOKS,
+  ...INVARIANTS_OF_AUDIENCES,
 ]);
 
 /** @param {Sight} sight @returns {Answer} */

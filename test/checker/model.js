@@ -7,6 +7,7 @@
 // clients that rejoin with `since`. The model has its own clock, which moves only when a test
 // advances it.
 
+import { AudienceModel } from './audience-model.js';
 import { SETTLE_US } from './indexed-run.js';
 import { StateModel } from './state-model.js';
 
@@ -126,6 +127,7 @@ export class Model {
     for (const worker of this.workers) for (const room of HISTORY_ROOMS) this.#follow(worker, room);
     for (let i = 0; i < CLIENTS; i++) this.open(i, i % WORKERS);
     this.states = new StateModel((what) => this.emit(what));
+    this.audiences = new AudienceModel((what) => this.emit(what));
   }
 
   /** @param {import('./record.js').What} what */

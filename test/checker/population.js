@@ -9,6 +9,7 @@
 
 import { pause } from '../harness/run.js';
 import { SECRET, token } from '../helpers/tokens.js';
+import { AudiencePeople } from './audience-people.js';
 import { CentrifugoClient, TRANSPORTS } from './centrifugo-client.js';
 import { SETTLE_US } from './indexed-run.js';
 import { LibraryClient } from './library-client.js';
@@ -110,6 +111,7 @@ export class Population {
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
    * @param {boolean} [parts.hasCommuters]
+   * @param {boolean} [parts.hasAudiences] are there messages for an audience?
    * @param {number} [parts.bytes] of padding in the values of rooms with state
    * @param {readonly string[]} [parts.groups] only these of GROUPS, and `states`; without it: all
    */
@@ -126,6 +128,7 @@ export class Population {
     recorder,
     random,
     hasCommuters = false,
+    hasAudiences = false,
     bytes,
   }) {
     this.urls = urls;
@@ -208,6 +211,9 @@ export class Population {
         }),
     );
     this.states = new StatePeople({ firstId: id, urls, wires, secret, recorder, random, bytes });
+    id += this.states.members.length;
+    this.audiences = new AudiencePeople({ firstId: id, urls, recorder, random });
+    if (!hasAudiences) this.audiences.dismiss();
     if (groups !== undefined) this.#keep(groups);
     /** How many of the suspects are revoked. */
     this.revoked = 0;
@@ -244,7 +250,8 @@ export class Population {
   get listeners() {
     const { visitors, streams, libraries, pushers, centrifugos, states } = this;
     const { members } = states;
-    return [...visitors, ...streams, ...libraries, ...pushers, ...centrifugos, ...members];
+    const others = [...members, ...this.audiences.members];
+    return [...visitors, ...streams, ...libraries, ...pushers, ...centrifugos, ...others];
   }
 
   get everybody() {
@@ -263,19 +270,21 @@ export class Population {
   start() {
     for (const client of this.everybody) client.start();
     for (const publisher of this.states.publishers) publisher.start();
+    this.audiences.start();
   }
 
   /** They begin to do things. */
   begin() {
     this.timer = setInterval(() => this.#tick(), TICK_MS);
     this.states.begin();
+    this.audiences.begin();
   }
 
   /** Some of them lose their connections. @param {number} share @param {() => number} delayMs */
   lose(share, delayMs) {
     const { streams, visitors, pushers, members, centrifugos, states } = this;
     const others = [...pushers, ...members, ...centrifugos, ...states.clients];
-    const clients = [...streams, ...visitors, ...others];
+    const clients = [...streams, ...visitors, ...others, ...this.audiences.members];
     const count = Math.ceil(share * clients.length);
     for (const client of this.random.shuffled(clients).slice(0, count)) client.leave(delayMs());
   }
@@ -295,6 +304,7 @@ export class Population {
   silence() {
     clearInterval(this.timer);
     this.states.silence();
+    this.audiences.silence();
     if (!this.streams.includes(this.mover)) return;
     this.mover.visits = this.mover.visits.slice(0, 1);
     this.mover.leave(0);

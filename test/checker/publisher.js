@@ -101,10 +101,11 @@ export class Publisher {
    * @param {string} [options.key] in a room with state
    * @param {boolean} [options.removes] it
    * @param {Expected} [options.expect] the room's position
+   * @param {readonly string[]} [options.audience]
    * @param {Settled} [options.settled]
    * @returns {string} its value; '' if the publisher is not ready and sent nothing
    */
-  publish(room, { isMarker = false, bytes = 0, key, removes, expect, settled } = {}) {
+  publish(room, { isMarker = false, bytes = 0, key, removes, expect, audience, settled } = {}) {
     if (!this.isReady) return '';
     const { isKeyed } = this;
     const id = ++this.sequence;
@@ -121,7 +122,7 @@ export class Publisher {
     });
     const content = bytes > 0 ? { value, padding: 'x'.repeat(bytes) } : value;
     const payload = removes ? null : content;
-    const more = { expect, ...(isKeyed && { idempotencyKey: value }) };
+    const more = { expect, audience, ...(isKeyed && { idempotencyKey: value }) };
     /** @type {Pending} */
     const message = {
       value,

@@ -88,6 +88,18 @@ const READ_BYTES = 4_194_304;
  *   StateWhat
  * @typedef {StateWhat & {type: 'state', t: number}} StateEvent
  *
+ * A room with history whose messages are partly for an audience (audience-people.js). `passed`: a
+ * member has learnt that messages up to this position are for others.
+ * @typedef
+ *   {{what: 'put', value: string, isRestricted: boolean}
+ *   |{what: 'ok', value: string, epoch: string, offset: number}
+ *   |{what: 'joined', client: number, holds: boolean, since?: Position, epoch: string, offset: number, recovered: boolean}
+ *   |{what: 'got', client: number, holds: boolean, value: string, epoch: string, offset: number}
+ *   |{what: 'passed'|'resync', client: number, epoch: string, offset: number}
+ *   |{what: 'close', client: number}}
+ *   AudienceWhat
+ * @typedef {AudienceWhat & {type: 'audience', t: number}} AudienceEvent
+ *
  * A fault of the servers starts or stops; several may be in progress.
  * @typedef {{type: 'start'|'stop', name: string}} NemesisEvent
  *
@@ -99,7 +111,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'end'}} EndEvent
  *
  * @typedef
- *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|ReadsEvent|LeaveEvent|CloseEvent|ListEvent|RecordedEvent|GapEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})}
+ *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|ReadsEvent|LeaveEvent|CloseEvent|ListEvent|RecordedEvent|GapEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})|(AudienceWhat & {type: 'audience'})}
  *   What
  * @typedef {What & {t: number}} Event `t`: microseconds
  */

@@ -1,6 +1,7 @@
 // story.js: feeds events of a cluster to the model, for the tests of the checker.
 
 import fc from 'fast-check';
+import { AUDIENCE_MEMBERS } from './audience-model.js';
 import { Checker } from './checker.js';
 import { CLIENTS, GUESTS, HISTORY_ROOMS, PUBLISHERS, ROOMS, WORKERS } from './model.js';
 import { STATE_KEYS, STATE_MEMBERS } from './state-model.js';
@@ -58,6 +59,10 @@ const mixed = fc.record({
       'exit',
       'revoke',
       'survey',
+      'whisper',
+      'whisper',
+      'vanish',
+      'vanish',
     ]),
   ),
   client: fc.nat(CLIENTS - 1),
@@ -127,6 +132,8 @@ export function tell(model, acts) {
     else if (act.act === 'exit') model.exit(act.guest);
     else if (act.act === 'revoke') model.revoke(act.guest);
     else if (act.act === 'survey') model.survey();
+    else if (act.act === 'whisper') model.audiences.publish(act.n % 2 === 0);
+    else if (act.act === 'vanish') model.audiences.toggle(AUDIENCE_MEMBERS[act.n % 2].client);
     else {
       if (act.act === 'outage') {
         model.flush();

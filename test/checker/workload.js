@@ -41,6 +41,7 @@ const STOP_MS = 5000;
  * @property {boolean} [isMixed] with a population: streams, libraries, users (population.js)
  * @property {readonly string[]} [groups] of the population; without it: all
  * @property {boolean} [hasCommuters] in it
+ * @property {boolean} [hasAudiences] with messages for an audience in it
  * @property {boolean} [hasPusher] with clients of Pusher's protocol in it
  * @property {boolean} [hasCentrifugo] with clients of Centrifugo's protocol in it
  */
@@ -111,6 +112,7 @@ export class Workload {
       ? new Population({
           ...{ firstId, urls, wires, secret, rooms, history, app, recorder, random },
           hasCommuters: load.hasCommuters,
+          hasAudiences: load.hasAudiences,
           bytes: load.bytes,
           groups: load.groups,
           hasCentrifugo: load.hasCentrifugo,
@@ -280,10 +282,11 @@ export class Workload {
   async stop(withinMs = STOP_MS) {
     this.silence();
     this.population?.silence();
-    const { states } = this.population ?? {};
+    const { states, audiences } = this.population ?? {};
     const { publishers, appenders, flooders, marker } = this;
     const own = [...publishers, ...appenders, ...flooders, marker];
     const senders = [...own, ...(states?.publishers ?? [])];
+    if (audiences !== undefined) senders.push(audiences.publisher);
     const open = new Set([...this.everybody, ...senders]);
     for (const each of open) each.stop().then(() => open.delete(each));
     await until(() => open.size === 0, withinMs).catch((cause) => {

@@ -3,13 +3,14 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { INVARIANTS_OF_AUDIENCES } from '../checker/invariants-of-audiences.js';
 import { INVARIANTS_OF_CLIENTS } from '../checker/invariants-of-clients.js';
 import { NEMESES } from '../checker/nemesis.js';
 import { OPTIONS, smoke } from './smoke.js';
 
 const LOAD = {
   ...{ clients: 10, rooms: 8, publishers: 4, rate: 60 },
-  ...{ isMixed: true, hasCentrifugo: true },
+  ...{ isMixed: true, hasCentrifugo: true, hasAudiences: true },
 };
 
 for (const embedded of [false, true]) {
@@ -22,7 +23,8 @@ for (const embedded of [false, true]) {
         await trial.suffer(NEMESES.serverReloaded, 0);
         await trial.suffer(NEMESES.wiresCutOften, 0);
       });
-      const ids = INVARIANTS_OF_CLIENTS.map(({ id }) => id);
+      const rows = [...INVARIANTS_OF_CLIENTS, ...INVARIANTS_OF_AUDIENCES];
+      const ids = rows.map(({ id }) => id);
       const unasked = report.findings.filter(({ id, checks }) => ids.includes(id) && checks === 0);
       assert.deepEqual(unasked, []);
       assert.ok((trial.workload.population?.revoked ?? 0) > 0);

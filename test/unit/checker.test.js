@@ -12,6 +12,7 @@ import { INVARIANTS } from '../checker/invariants.js';
 import { Model } from '../checker/model.js';
 import { PLANTS } from '../checker/plants.js';
 import { PLANTS_OF_APPENDS } from '../checker/plants-of-appends.js';
+import { PLANTS_OF_AUDIENCES } from '../checker/plants-of-audiences.js';
 import { PLANTS_OF_CLIENTS } from '../checker/plants-of-clients.js';
 import { PLANTS_OF_STATES } from '../checker/plants-of-states.js';
 import { PLANTS_OF_WEBHOOKS } from '../checker/plants-of-webhooks.js';
@@ -31,6 +32,7 @@ const ALL_PLANTS = [
   ...PLANTS_OF_STATES,
   ...PLANTS_OF_APPENDS,
   ...PLANTS_OF_WEBHOOKS,
+  ...PLANTS_OF_AUDIENCES,
 ];
 
 test('a correct cluster has no findings, whatever faults happen', () => {
