@@ -163,7 +163,7 @@ function packSite() {
 }
 
 /**
- * Builds the image with its SBOM and provenance, for the platforms that the base image has.
+ * Builds the image with its SBOM and provenance, for the platform of this machine.
  * @returns {string} an OCI archive; '' if no engine runs here
  */
 function packImage() {
