@@ -142,17 +142,24 @@ export class CompactedLog {
     return { entries, reached: end };
   }
 
-  /** What a client lacks that has seen the changes up to an offset. @param {number} offset */
-  after(offset) {
+  /**
+   * What a client lacks that has seen the changes up to an offset.
+   * @param {number} offset @param {import('./audiences.js').Audiences} audiences that it holds: it is
+   *   not charged for what it does not get
+   */
+  after(offset, audiences) {
     const { entries } = this;
     let index = this.#indexAfter(offset);
     while (entries[index]?.isStale) index++;
     const oldest = entries[index] ?? null;
     // A join without a position lacks all: nothing to add up.
-    if (oldest === entries.find(isFresh)) return { bytes: this.bytes, oldest };
+    if (this.restricted === 0 && oldest === entries.find(isFresh))
+      return { bytes: this.bytes, oldest };
     let bytes = 0;
-    for (; index < entries.length; index++)
-      if (!entries[index].isStale) bytes += entries[index].bytes;
+    for (; index < entries.length; index++) {
+      const entry = entries[index];
+      if (!entry.isStale && audiences.maySee(entry.publication)) bytes += entry.bytes;
+    }
     return { bytes, oldest };
   }
 

@@ -54,7 +54,7 @@ export class StateJoins extends RoomJoins {
     const from = position ?? 0;
     this.decided(connection, request, recovered);
     const offset = Math.max(from, this.delivery.handedOut(room.offset));
-    const { bytes, oldest } = room.log.after(from);
+    const { bytes, oldest } = room.log.after(from, connection.audiencesIn(this.roomName));
     const joined = {
       epoch,
       offset,

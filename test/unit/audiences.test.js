@@ -499,6 +499,16 @@ test('what rooms gave is forgotten when the connection leaves, and bounded for r
   assert.equal(connection.audiencesIn('h'), NO_AUDIENCES);
 });
 
+test('a join to a state is charged for what its client may see', () => {
+  const log = new CompactedLog({ maxKeys: 9, maxBytes: 1e6 });
+  log.put(1, messageFor(1, '', { key: 'k' }));
+  const { bytes } = log.after(0, NO_AUDIENCES);
+  log.put(2, messageFor(2, 'a', { key: 'hidden', size: 50_000 }));
+  assert.equal(log.after(0, NO_AUDIENCES).bytes, bytes);
+  assert.equal(log.after(0, audiencesOf(['a'])).bytes, log.bytes);
+  assert.equal(log.after(1, NO_AUDIENCES).bytes, 0);
+});
+
 test('a new token with the same audiences changes nothing, however many others there are', () => {
   const connection = new Connection(new FakeTransport(), '127.0.0.1');
   connection.beginSession(sessionHolding(['own'], { 's.*': { audiences: ['more'] } }));
