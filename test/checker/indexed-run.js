@@ -409,8 +409,9 @@ export class IndexedRun {
       this.conflicts.push({ publication, stream, offset: position.offset });
     }
     if (outcome === 'info') publication.unknownAt = t;
-    // Only an answer counts: without one the server itself may be away.
-    if (!SAID_WHILE_AWAY.has(reason)) return;
+    // Only an answer counts: without one the server itself may be away. A Redis without replicas may
+    // refuse what it would have to store, and goes on passing on what it need not.
+    if (!SAID_WHILE_AWAY.has(reason) || this.history.has(publication.room)) return;
     const refusals = this.refusals.get(publication.server);
     if (refusals === undefined || t - refusals.latest > UNASKED_US)
       this.refusals.set(publication.server, { since: t, latest: t });

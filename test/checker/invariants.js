@@ -182,7 +182,8 @@ export const INVARIANTS = Object.freeze([
   {
     id: 'I15',
     anomaly: 'untold outage',
-    claim: 'while a server accepts no publish, its clients are told that the broker is away',
+    claim:
+      'while a server accepts no publish in any room, its clients are told that the broker is away',
     asked: {
       ok: (run, { publication }) => outageWasTold(run, publication.server),
       finish: (run) => [...run.refusals.keys()].map((server) => outageWasTold(run, server)),
