@@ -150,7 +150,7 @@ async function trial(test) {
       ...(!options.plain && { keyed: KEYED, appenders: APPENDERS }),
       bytes: isSlow ? BYTES : 0,
       isMixed: true,
-      hasAudiences: true,
+      hasAudiences: !options.plain,
       hasPusher: options.pusher,
       hasCentrifugo: options.centrifugo,
     },
