@@ -362,7 +362,7 @@ const SECTIONS = {
     integer('FANFARE_DRAIN_DELAY_MS', 'drainDelayMs', 2000, [0, 600_000],
       'Time from the first 503 of `/readyz` until the server stops accepting, so that the load balancer notices.'),
     integer('FANFARE_RECONNECT_WINDOW_MS', 'reconnectWindowMs', 20_000, [0, 600_000],
-      'Longest time over which the clients of a drained worker reconnect. Each is given its own delay: 1 s for every 500 clients that wait.'),
+      'Longest time over which the clients of a drained worker reconnect. Each is given its own delay: over 1 s for every 500 clients that wait, and over as many times more as the window is longer than 20 s.'),
     integer('FANFARE_SHUTDOWN_TIMEOUT_MS', 'shutdownTimeoutMs', 30_000, [1000, 3_600_000],
       'Time limit for a drain.'),
     integer('FANFARE_MAX_CONNECTION_AGE_MS', 'maxConnectionAgeMs', 0, [0, 604_800_000],

@@ -5,9 +5,9 @@
 //    waits for a join or hook is closed in step 3.
 // 1. Each other connection gets SERVER_SHUTDOWN with its own reconnectAfterMs: the n-th of N, in
 //    random order, the n-th part of the rest of the window. So all clients return evenly over it.
-//    That rest is shorter if few clients are told: RETURNS_PER_SECOND harm no server, and unlike
-//    the clients of step 0 these wait without a connection. Webhooks wait for the whole window
-//    before they report who left.
+//    That rest is shorter if fewer than FULL clients are told: RETURNS_PER_SECOND harm no server,
+//    and unlike the clients of step 0 these wait without a connection. Webhooks wait for the whole
+//    window before they report who left.
 // 2. New publishes are refused (UNAVAILABLE: another worker accepts them). Publishes and joins
 //    under way get their answers, and accepted publications have SETTLE_MS to reach all receivers.
 // 3. Connections are closed with 1012 in batches (10,000 in 2 s), each after a flush. Until then
@@ -18,6 +18,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { RETURNS_PER_SECOND } from '../config/system-limits.js';
 import { CLOSES } from '../protocol/codes.js';
 
+/** Connections of a worker that use the whole window: fewer use their share of it. */
+const FULL = 10_000;
 const BATCH = 500;
 const BATCH_INTERVAL_MS = 100;
 /** Time that steps 1 to 4 need for 10,000 connections. */
@@ -50,7 +52,8 @@ export async function drain(parts) {
   const spreadMs = Math.min(shareMs, Math.max(leftMs - REST_MS, leftMs / 2, 0));
   const waiting = await closeOver(silent, spreadMs, outbox, lane);
   const told = shuffled(hub.connections.filter(knowsNotice));
-  const restMs = Math.min(windowMs - shareMs, (1000 * told.length) / RETURNS_PER_SECOND);
+  const returnsMs = told.length * Math.max(1000 / RETURNS_PER_SECOND, windowMs / FULL);
+  const restMs = Math.min(windowMs - shareMs, returnsMs);
   for (let i = 0; i < told.length; i++) {
     told[i].announceShutdown(Math.floor(((i + Math.random()) / told.length) * restMs));
     if (i % BATCH === BATCH - 1) await delay(0);
