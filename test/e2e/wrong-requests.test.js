@@ -132,14 +132,14 @@ const HTTP = [
     '/publish',
     POST({ channel: 'a', payload: 1 }),
     422,
-    'Unknown field channel. The fields are room, rooms, payload, upload, key, except, expect.',
+    'Unknown field channel. The fields are room, rooms, payload, upload, key, except, expect, audience.',
   ],
   [
     'data for payload',
     '/publish',
     POST({ room: 'a', data: 1 }),
     422,
-    'Unknown field data. The fields are room, rooms, payload, upload, key, except, expect.',
+    'Unknown field data. The fields are room, rooms, payload, upload, key, except, expect, audience.',
   ],
   [
     'a misspelt room',
@@ -691,7 +691,7 @@ const TOKENS = [
   [
     'rooms as a list',
     token({ rooms: ['a'] }),
-    'The token is not valid: claim rooms: it is not an object with lists of up to 100 room patterns: join, publish, presence, history.',
+    'The token is not valid: claim rooms: it is not an object with lists of up to 100 room patterns: join, publish, presence, history, audience.',
   ],
 ];
 

@@ -13,6 +13,8 @@ const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
 const READY_TIMEOUT_MS = 30_000;
 const SCRAPE_TIMEOUT_MS = 3000;
 const POLL_MS = 20;
+/** The warning on an old line of Node: Node is the choice of who runs the tests. */
+const AGED = /^Node \d+ has had no security fixes/;
 
 /** The settings of a run that does not test a limit. */
 export const NO_LIMITS = Object.freeze({ FANFARE_LIMITS: 'off', LOG_LEVEL: 'info' });
@@ -91,7 +93,7 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
   child.stdout.setEncoding('utf8').on('data', (/** @type {string} */ text) => {
     const parts = (rest + text).split('\n');
     rest = /** @type {string} */ (parts.pop());
-    for (const part of parts) lines.push(JSON.parse(part));
+    lines.push(...parts.map((part) => JSON.parse(part)).filter(({ msg }) => !AGED.test(msg)));
   });
   child.stderr.setEncoding('utf8').on('data', (/** @type {string} */ text) => {
     stderr += text;
