@@ -41,7 +41,8 @@ export async function startSentinels(t, { downAfterMs = 1500, args = [] } = {}) 
       [
         `sentinel monitor ${NAME} 127.0.0.1 ${primary.port} 2`,
         `sentinel down-after-milliseconds ${NAME} ${downAfterMs}`,
-        `sentinel failover-timeout ${NAME} 10000`,
+        // Sentinels whose vote was split vote again after twice this time.
+        `sentinel failover-timeout ${NAME} 5000`,
         `sentinel parallel-syncs ${NAME} 1`,
         '',
       ].join('\n'),
