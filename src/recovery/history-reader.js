@@ -13,6 +13,8 @@ import { unavailable } from './read-queue.js';
 const DEFAULT_LIMIT = 100;
 /** Pages that an answer reads to find a message for its reader. */
 const MAX_READS = 4;
+/** Messages for others are charged in steps, so that their sizes stay unknown. */
+const HIDDEN_STEP_BYTES = 16 * 1024;
 
 /** @import { HistoryPage } from '../backend/broker.js' */
 /** @import { Audiences } from '../protocol/audiences.js' */
@@ -35,7 +37,8 @@ const MAX_READS = 4;
  * @property {Position|null} position null: the room has no history
  * @property {boolean} hasMore more messages exist: newer ones for `since` and `sinceTimeMs`,
  *   otherwise older ones
- * @property {number} searchedBytes read to find the beginning, in addition to the messages
+ * @property {number} searchedBytes read in addition to the messages: to find the beginning, and those
+ *   for others
  * @property {Position|null} next where the next page begins (`since`) or ends (`before`), if this one
  *   has no message for its reader, and there are more
  */
@@ -137,10 +140,14 @@ export class HistoryReader {
     const from = first + claims.start + start;
     const next = first + claims.start + end;
     const audiences = reader();
-    const rows = resolved
-      .slice(start, end)
-      .map((publication, i) => ({ publication, offset: from + i }))
-      .filter(({ publication }) => audiences.maySee(publication));
+    const rows = [];
+    let hiddenBytes = 0;
+    for (let i = start; i < end; i++) {
+      const publication = resolved[i];
+      if (audiences.maySee(publication)) rows.push({ publication, offset: from + i - start });
+      else hiddenBytes += publication.length;
+    }
+    searchedBytes += Math.ceil(hiddenBytes / HIDDEN_STEP_BYTES) * HIDDEN_STEP_BYTES;
     return {
       ...{ rows, first: from, last: next - 1, isForward, epoch, offset, searchedBytes },
       hasMore: isForward ? next > from && next <= offset : page.hasOlder || from > first,

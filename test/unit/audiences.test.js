@@ -568,10 +568,24 @@ test("Centrifugo's history reads on where all is for others, and never ends too 
   let offset = 0;
   const page = async () => {
     offset++;
-    return { rows: [], first: offset, last: offset, epoch, offset: 1e4, hasMore: true };
+    const part = { rows: [], first: offset, last: offset, hasMore: true, searchedBytes: 16_384 };
+    return { ...part, epoch, offset: 1e4 };
   };
-  await assert.rejects(look({}, { page }), { code: 106 });
+  const all = { limit: 2, since: null, isReverse: false };
+  const endless = await readStream(/** @type {any} */ ({ page }), 'h', all, () => NO_AUDIENCES);
+  assert.equal(endless.isUnfinished, true);
   assert.ok(offset < 20, 'it is bounded');
+  assert.equal(endless.searchedBytes, (offset - 1) * 16_384, 'without the look for the position');
+});
+
+test('a reader is charged for messages for others, in steps that hide their sizes', async () => {
+  const { broker, scheduler, counters } = build({ size: 1000 });
+  for (let id = 1; id <= 40; id++) broker.accept('h', messageFor(id, id % 4 === 0 ? '' : 'a'));
+  const reader = new HistoryReader({ scheduler, counters });
+  const read = (/** @type {string[]} */ names) =>
+    reader.read('h', { limit: 20 }, () => audiencesOf(names));
+  assert.equal((await read([])).searchedBytes, 16 * 1024);
+  assert.equal((await read(['a'])).searchedBytes, 0);
 });
 
 test('pages of a history have what their reader may see, and go on or say where to', async () => {

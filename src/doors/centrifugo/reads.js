@@ -48,6 +48,7 @@ export class ReadCommands {
       ...{ right: 'history', channel, room, hasPart: historyOf(room) !== null },
       read: () => readStream(historyReader, room, query, () => connection.audiencesIn(room)),
       reply: (/** @type {Stream} */ stream) => ({ history: resultOf(stream) }),
+      costOf: (/** @type {Stream} */ { searchedBytes }) => searchedBytes,
     });
   };
 
@@ -88,9 +89,10 @@ export class ReadCommands {
    * @param {string} asked.channel @param {string} asked.room
    * @param {boolean} asked.hasPart does the room have history, or presence?
    * @param {() => Promise<T>} asked.read @param {(result: T) => Reply} asked.reply
+   * @param {(result: T) => number} [asked.costOf] bytes that were read beside those of the reply
    * @throws {DoorError} 108
    */
-  #read(connection, client, id, { right, channel, room, hasPart, read, reply }) {
+  #read(connection, client, id, { right, channel, room, hasPart, read, reply, costOf }) {
     const mayRead = this.rights.has(connection, client, right, channel, room);
     if (mayRead && !hasPart) throw new DoorError(108);
     const refuse = (/** @type {unknown} */ error) => {
@@ -100,15 +102,16 @@ export class ReadCommands {
     };
     /** @param {T} result */
     const send = (result) => {
+      const cost = costOf?.(result) ?? 0;
       let message;
       try {
         message = client.codec.encode({ id, ...reply(result) });
       } catch (error) {
         if (!refuse(error)) throw error;
-        return 0;
+        return cost;
       }
       connection.send(message);
-      return message.length;
+      return message.length + cost;
     };
     const isOfUsers = right === 'presence';
     const request = { right, mayRead, isOfUsers, read, send, refuse };
@@ -122,8 +125,9 @@ function roomNamed(channel) {
   return roomOf(channel);
 }
 
-/** @param {Stream} stream */
-function resultOf({ publications, epoch, offset }) {
+/** @param {Stream} stream @throws {DoorError} 106 */
+function resultOf({ publications, epoch, offset, isUnfinished }) {
+  if (isUnfinished) throw new DoorError(106, 'too many publications for others');
   return {
     publications: publications.map(({ offset: own, publication }) => ({
       data: payloadOf(publication),

@@ -5,7 +5,7 @@ import { DoorError } from './codec/errors.js';
 
 /** The bound for backends. They ask again from the end of an answer. */
 const MAX_BYTES = 4 * 1024 * 1024;
-/** Pages without a publication for the reader. One more, and the command is refused. */
+/** Pages without a publication for the reader. One more, and the stream is unfinished. */
 const MAX_EMPTY = 8;
 /** Publications of the pages after such a page, at least. */
 const MIN_AFTER_EMPTY = 300;
@@ -24,12 +24,15 @@ const MIN_AFTER_EMPTY = 300;
  * @typedef {object} Stream
  * @property {{offset: number, publication: Buffer}[]} publications in the order of the query
  * @property {string} epoch @property {number} offset of the newest publication
+ * @property {number} searchedBytes of publications for others
+ * @property {boolean} isUnfinished too many of them: without an error, the answer would look like the
+ *   end of the stream
  */
 
 /**
  * @param {Pick<HistoryReader, 'page'>} reader @param {string} room @param {StreamQuery} query
  * @param {Reader} forWhom
- * @returns {Promise<Stream>} @throws {DoorError} 106, 107, 108 or 112; or an error of the broker
+ * @returns {Promise<Stream>} @throws {DoorError} 107, 108 or 112; or an error of the broker
  */
 export async function readStream(reader, room, query, forWhom) {
   const { limit, since, isReverse, maxBytes = MAX_BYTES } = query;
@@ -43,6 +46,7 @@ export async function readStream(reader, room, query, forWhom) {
   let place = since?.offset ?? (isReverse ? offset + 1 : 0);
   // A backend may give a stream without publications another epoch at each look.
   const most = offset === 0 ? 0 : limit;
+  let searchedBytes = 0;
   let empty = 0;
   while (publications.length < most && bytes < maxBytes) {
     const from = { epoch, offset: place };
@@ -57,6 +61,7 @@ export async function readStream(reader, room, query, forWhom) {
     // The history has been deleted meanwhile, or another stream has begun.
     if (page === null || page.epoch !== epoch) throw new DoorError(112);
     const { rows } = page;
+    searchedBytes += page.searchedBytes;
     if (isReverse) rows.reverse();
     for (const row of rows) {
       bytes += row.publication.length;
@@ -65,9 +70,8 @@ export async function readStream(reader, room, query, forWhom) {
     }
     place = isReverse ? page.first : page.last;
     if (!page.hasMore || page.last < page.first) break;
-    // An answer without publications would look like the end of the stream.
-    if (rows.length === 0 && ++empty > MAX_EMPTY)
-      throw new DoorError(106, 'too many publications for others');
+    if (rows.length === 0 && ++empty > MAX_EMPTY) break;
   }
-  return { publications, epoch, offset };
+  const isUnfinished = empty > MAX_EMPTY;
+  return { publications, epoch, offset, searchedBytes, isUnfinished };
 }
