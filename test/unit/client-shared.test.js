@@ -137,7 +137,10 @@ test('a closed tab does not listen to its page', async (t) => {
   const names = added.calls
     .filter((call) => call.this === page.document && !Object(call.arguments[2]).once)
     .map((call) => call.arguments[0]);
-  const gone = removed.calls.map((call) => call.arguments[0]);
+  // Node removes listeners of signals of its own whenever it collects garbage.
+  const gone = removed.calls
+    .filter((call) => call.this === page.document)
+    .map((call) => call.arguments[0]);
   assert.deepEqual([names, gone], [Array(2).fill('freeze'), Array(2).fill('freeze')]);
 });
 
