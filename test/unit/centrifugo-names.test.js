@@ -147,8 +147,8 @@ function readerOf({ epoch = 'e' } = {}) {
 /** @param {Partial<import('../../src/doors/centrifugo/stream.js').StreamQuery>} query */
 async function offsetsOf(query) {
   const all = { limit: 100, since: null, isReverse: false, ...query };
-  const { publications, ...position } = await readStream(readerOf(), 'r', all, () => NO_AUDIENCES);
-  assert.deepEqual(position, { epoch: 'e', offset: 10 });
+  const { publications, ...rest } = await readStream(readerOf(), 'r', all, () => NO_AUDIENCES);
+  assert.deepEqual(rest, { epoch: 'e', offset: 10, searchedBytes: 0, isUnfinished: false });
   for (const { offset, publication } of publications)
     assert.equal(payloadText(publication), String(offset));
   return publications.map(({ offset }) => offset);

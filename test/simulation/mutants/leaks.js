@@ -63,8 +63,8 @@ export const LEAKS = Object.freeze(
     {
       name: 'leak-in-pages-of-a-history',
       file: 'src/recovery/history-reader.js',
-      find: '.filter(({ publication }) => audiences.maySee(publication));',
-      replace: ';',
+      find: 'if (audiences.maySee(publication)) rows.push(',
+      replace: 'rows.push(',
     },
     {
       name: 'leak-in-a-snapshot',
