@@ -1,7 +1,7 @@
 // stores.js: the forms in which the servers of a trial have Redis: Sentinel with a replica, or a
 // cluster.
 
-import { startCluster } from '../helpers/redis-cluster.js';
+import { startCluster } from '../harness/redis-cluster.js';
 import { startSentinels } from '../helpers/redis-sentinel.js';
 
 const DOWN_AFTER_MS = 1500;
@@ -21,7 +21,7 @@ export async function sentinelStore(t) {
 
 /**
  * @param {Lifetime} t @param {{hasReplicas?: boolean, failsOver?: boolean}} [options]
- * @returns {Promise<Store & {cluster: import('../helpers/redis-cluster.js').Cluster}>}
+ * @returns {Promise<Store & {cluster: import('../harness/redis-cluster.js').Cluster}>}
  */
 export async function clusterStore(t, options) {
   const cluster = await startCluster(t, options);

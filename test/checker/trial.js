@@ -48,7 +48,7 @@ const GAUGES = Object.freeze([
  * @property {RedisServer[]} nodes
  * @property {Record<string, string>} env
  * @property {RedisServer[]} [sentinels]
- * @property {import('../helpers/redis-cluster.js').Cluster} [cluster]
+ * @property {import('../harness/redis-cluster.js').Cluster} [cluster]
  */
 
 /**

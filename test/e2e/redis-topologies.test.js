@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startCluster } from '../helpers/redis-cluster.js';
+import { startCluster } from '../harness/redis-cluster.js';
 import { startTlsRedis } from '../helpers/redis-tls.js';
 import { eventually, start } from '../helpers/redis-worker.js';
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
 import { PARTITIONS, partitionOf } from '../../src/webhooks/queue.js';
 import { Fleet, settingsOf, TIMES } from '../contract/transition-fleet.js';
-import { startCluster } from '../helpers/redis-cluster.js';
+import { startCluster } from '../harness/redis-cluster.js';
 import { until } from '../helpers/redis-sentinel.js';
 
 /** @typedef {import('../contract/transition-fleet.js').Worker} Worker */
@@ -14,7 +14,7 @@ const TIMEOUT_MS = 60_000;
 /** After this time a worker whose machine is gone, too, is dead. */
 const TTL_MS = 3000;
 
-/** @type {import('../helpers/redis-cluster.js').Cluster} */
+/** @type {import('../harness/redis-cluster.js').Cluster} */
 let cluster;
 let prefixes = 0;
 /** @type {(() => unknown)[]} */

@@ -5,11 +5,11 @@
 
 import { slotOf } from '../../src/backend/redis/slots.js';
 import { startRedis } from '../harness/redis.js';
+import { startCluster } from '../harness/redis-cluster.js';
 import { pause } from '../harness/run.js';
 import { scrape, startServer, until, urlOf } from '../harness/server.js';
 import { each, HandshakeError, WsClient } from '../harness/ws-client.js';
 import { checkedTest } from '../helpers/checks.js';
-import { startCluster } from '../helpers/redis-cluster.js';
 
 const CAP = 100;
 const HANDSHAKES = 20_000;

@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { slotOf } from '../../src/backend/redis/slots.js';
-import { startCluster } from '../helpers/redis-cluster.js';
+import { startCluster } from '../harness/redis-cluster.js';
 import { startSentinels } from '../helpers/redis-sentinel.js';
 import { delivers, eventually, outcome, Stream, start } from '../helpers/redis-worker.js';
 

@@ -90,7 +90,7 @@ test(
   },
 );
 
-/** @type {import('../helpers/redis-cluster.js').Cluster} the one of the test under way */
+/** @type {import('../harness/redis-cluster.js').Cluster} the one of the test under way */
 let cluster;
 
 /** @param {Lifetime} t */

@@ -13,12 +13,12 @@ import { Random } from '../checker/random.js';
 import { WEBHOOK_SECRET, WebhookReceiver } from '../checker/webhook-receiver.js';
 import { readTruth } from '../checker/webhook-truth.js';
 import { freePort, startRedis } from '../harness/redis.js';
+import { startCluster } from '../harness/redis-cluster.js';
 import { pause } from '../harness/run.js';
 import { childrenOf, scrape, startServer, until } from '../harness/server.js';
 import { each, openMany, WsClient } from '../harness/ws-client.js';
 import { newSecret } from '../helpers/api.js';
 import { knowLanes } from '../helpers/known-partitions.js';
-import { startCluster } from '../helpers/redis-cluster.js';
 import { startSentinels } from '../helpers/redis-sentinel.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 

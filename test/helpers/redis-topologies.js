@@ -1,7 +1,7 @@
 // redis-topologies.js: every way in which Redis may be had in production, each on real processes.
 
 import { redisSettings, startRedis } from '../harness/redis.js';
-import { startCluster } from './redis-cluster.js';
+import { startCluster } from '../harness/redis-cluster.js';
 import { startSentinels } from './redis-sentinel.js';
 import { startTlsRedis } from './redis-tls.js';
 

@@ -4,8 +4,8 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { slotOf } from '../../src/backend/redis/slots.js';
-import { freePort, redisSettings, startRedis } from '../harness/redis.js';
-import { until } from './redis-sentinel.js';
+import { freePort, redisSettings, startRedis } from './redis.js';
+import { until } from './server.js';
 
 const PRIMARIES = 3;
 const SLOTS = 16_384;
@@ -52,7 +52,7 @@ export async function startCluster(
       node.args[node.args.indexOf('--cluster-port') + 1],
     );
   }
-  const isWhole = async (/** @type {import('../harness/redis.js').RedisServer} */ node) => {
+  const isWhole = async (/** @type {import('./redis.js').RedisServer} */ node) => {
     const info = await node.cli('CLUSTER', 'INFO');
     return (
       info.includes('cluster_state:ok') &&
@@ -78,11 +78,11 @@ export async function startCluster(
   return cluster;
 }
 
-/** @typedef {import('../harness/redis.js').RedisServer} RedisServer */
+/** @typedef {import('./redis.js').RedisServer} RedisServer */
 
 export class Cluster {
   /**
-   * @param {import('../harness/redis.js').RedisServer[]} nodes the primaries first
+   * @param {import('./redis.js').RedisServer[]} nodes the primaries first
    * @param {string[]} ids of each
    */
   constructor(nodes, ids) {
@@ -105,7 +105,7 @@ export class Cluster {
 
   /**
    * A room in a slot of this primary, at the beginning.
-   * @param {import('../harness/redis.js').RedisServer} primary @param {string} name
+   * @param {import('./redis.js').RedisServer} primary @param {string} name
    */
   roomIn(primary, name) {
     for (let i = 0; ; i++) if (this.primaryOf(`${name}-${i}`) === primary) return `${name}-${i}`;
@@ -113,7 +113,7 @@ export class Cluster {
 
   /**
    * What `rollBack` restores.
-   * @param {import('../harness/redis.js').RedisServer} primary
+   * @param {import('./redis.js').RedisServer} primary
    * @returns {Promise<Buffer>}
    */
   async save(primary) {
@@ -123,7 +123,7 @@ export class Cluster {
 
   /**
    * Restarts a primary with older data: it loses its later writes.
-   * @param {import('../harness/redis.js').RedisServer} primary @param {Buffer} saved
+   * @param {import('./redis.js').RedisServer} primary @param {Buffer} saved
    */
   async rollBack(primary, saved) {
     await primary.kill();
@@ -134,8 +134,8 @@ export class Cluster {
   /**
    * Moves a slot with all its keys, in the order redis-cli keeps.
    * @param {number} slot
-   * @param {import('../harness/redis.js').RedisServer} from
-   * @param {import('../harness/redis.js').RedisServer} to
+   * @param {import('./redis.js').RedisServer} from
+   * @param {import('./redis.js').RedisServer} to
    */
   async moveSlot(slot, from, to) {
     const fromId = /** @type {string} */ (this.ids.get(from));
