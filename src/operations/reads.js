@@ -77,14 +77,14 @@ export class Reads {
     };
     read().then(
       (result) => {
-        const owed = /** @type {Owed} */ (result);
+        const owed = /** @type {Owed|null} */ (result);
         const answer = () => {
           end(() => {
             if (!connection.isOpen) return;
-            if (owed.isStale) this.#refuseRead(connection, id);
+            if (owed?.isStale) this.#refuseRead(connection, id);
             else this.charge(connection, send(result));
           });
-          owed.release?.();
+          owed?.release?.();
         };
         if (isOfUsers) this.presenceLine.push(answer, connection.address);
         else answer();

@@ -2,7 +2,8 @@
 // answer has at most `maxBytes`, and a command reads no more than that needs.
 //
 // Each reader gets the messages that it may see. If a page has none of them, the next one is read,
-// up to MAX_READS: an empty page would look like the end.
+// up to MAX_READS: an empty page would look like the end. A page waits until its answer is written,
+// so the doors of clients ask again then what its reader may see (`answerOf`).
 
 import { resolveClaims } from '../protocol/claim.js';
 import { encodeHistoryMessages } from '../protocol/encode.js';
@@ -82,8 +83,18 @@ export class HistoryReader {
    */
   async read(room, query, reader, showsAudience = false) {
     const page = await this.page(room, query, reader);
+    return this.answerOf(page, reader(), showsAudience);
+  }
+
+  /**
+   * @param {HistoryPart|null} page @param {Audiences} audiences of its reader, now
+   * @param {boolean} [showsAudience] to backends
+   * @returns {HistoryAnswer}
+   */
+  answerOf(page, audiences, showsAudience = false) {
     if (page === null) return NO_HISTORY;
-    const { rows, epoch, offset, first, last, isForward, hasMore, searchedBytes } = page;
+    const { epoch, offset, first, last, isForward, hasMore, searchedBytes } = page;
+    const rows = page.rows.filter(({ publication }) => audiences.maySee(publication));
     const messages = encodeHistoryMessages(rows, showsAudience);
     const isStuck = rows.length === 0 && hasMore;
     const next = isStuck ? { epoch, offset: isForward ? last : first } : null;

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { encodePublication, KIND, withAudience } from '../../src/protocol/publication.js';
 import { KEY } from './centrifugo-api.js';
 import { API_SECRET, APIS, DOORS } from './door-clients.js';
 import { entryOf, writeApps } from './pusher.js';
@@ -141,14 +141,17 @@ export async function paidWhile({ entry: { limiter } }, act) {
   return paid;
 }
 
-/** Publishes for an application. @param {TestedWorker} at @param {string} room @param {{ageMs?: number, bytes?: number}} [options] */
-export async function publish({ delivery }, room, { ageMs = 0, bytes = 8000 } = {}) {
+/**
+ * Publishes for an application.
+ * @param {TestedWorker} at @param {string} room
+ * @param {{ageMs?: number, bytes?: number, audience?: string}} [options]
+ */
+export async function publish({ delivery }, room, options = {}) {
+  const { ageMs = 0, bytes = 8000, audience = '' } = options;
   const payload = Buffer.from(JSON.stringify('x'.repeat(bytes)));
   const head = /** @type {const} */ ([KIND.MESSAGE, Date.now() - ageMs, 0, '']);
-  await delivery.backend.broker.publish(
-    room,
-    encodePublication(...head, payload, 0, payload.length),
-  );
+  const publication = encodePublication(...head, payload, 0, payload.length);
+  await delivery.backend.broker.publish(room, withAudience(publication, audience));
 }
 
 /** Resolves when the condition holds. @param {() => boolean} condition @param {string} what */

@@ -614,6 +614,23 @@ test('pages of a history have what their reader may see, and go on or say where 
   assert.deepEqual(last, { offsets: [1], more: false, next: undefined });
 });
 
+test('a change of rights while a page is read holds for its answer', async () => {
+  for (let turns = 0; turns < 12; turns++) {
+    const { broker, record, connect } = build({ size: 100 });
+    for (const [id, audience] of ['', 'a', ''].entries()) {
+      record(id, audience);
+      broker.accept('h', messageFor(id, audience));
+    }
+    const member = connect(['a']);
+    member.say({ type: 'history', room: 'h' });
+    for (let i = 0; i < turns; i++) await null;
+    member.renew([]);
+    await settle();
+    assert.deepEqual(member.transport.failures, [], `after ${turns} turns`);
+    if (!member.seen.includes(1)) assert.deepEqual(member.seen, [0, 2]);
+  }
+});
+
 const STEP = fc.record({
   kind: fc.constantFrom(
     ...['publish', 'publish', 'publish', 'publish', 'deliver', 'deliver', 'deliver'],

@@ -169,4 +169,37 @@ const OF_HALF_THE_UNSENT_BYTES = {
   },
 };
 
-testAtEveryDoor([...KINDS.flatMap(rulesOf), OF_HALF_THE_UNSENT_BYTES]);
+/** @type {Rule} */
+const BY_THE_RIGHTS_AT_THE_END = {
+  name: 'an answer has no message that its client may not see any more',
+  needs: ['history'],
+  async run(asked) {
+    const { t, at } = asked;
+    const { read, room } = await readerOf(asked, 'history');
+    const { historyReader, hub } = at.delivery;
+    const connection = /** @type {import('../../src/hub/connection.js').Connection} */ (
+      hub.connections.at(-1)
+    );
+    const page = historyReader.page.bind(historyReader);
+    let pages = 0;
+    for (const isTaken of [false, true]) {
+      connection.giveAudiences(room, ['staff']);
+      t.mock.method(
+        historyReader,
+        'page',
+        async (/** @type {Parameters<typeof page>} */ ...args) => {
+          const part = await page(...args);
+          if (Number(part?.rows.length) > 0 && ++pages && isTaken)
+            connection.giveAudiences(room, []);
+          return part;
+        },
+      );
+      if (!isTaken) await publish(at, room, { audience: 'staff' });
+      const paid = await paidWhile(at, async () => assert.equal(await read(), 'ok'));
+      assert.equal(paid.bytes > 8000, !isTaken, `${paid.bytes}`);
+    }
+    assert.ok(pages > 1);
+  },
+};
+
+testAtEveryDoor([...KINDS.flatMap(rulesOf), OF_HALF_THE_UNSENT_BYTES, BY_THE_RIGHTS_AT_THE_END]);

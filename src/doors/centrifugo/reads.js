@@ -13,6 +13,7 @@ import { checkChannel } from './publish.js';
 import { readStream } from './stream.js';
 
 /** @import { Connection } from '../../hub/connection.js' */
+/** @import { Audiences } from '../../protocol/audiences.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { CentrifugoClient, Handler } from './client.js' */
 /** @import { CentrifugoConnections } from './connections.js' */
@@ -44,10 +45,11 @@ export class ReadCommands {
       maxBytes: this.maxBytes,
     };
     const { historyReader, historyOf } = this.services.api;
+    const reader = () => connection.audiencesIn(room);
     this.#read(connection, client, id, {
       ...{ right: 'history', channel, room, hasPart: historyOf(room) !== null },
-      read: () => readStream(historyReader, room, query, () => connection.audiencesIn(room)),
-      reply: (/** @type {Stream} */ stream) => ({ history: resultOf(stream) }),
+      read: () => readStream(historyReader, room, query, reader),
+      reply: (/** @type {Stream} */ stream) => ({ history: resultOf(stream, reader()) }),
       costOf: (/** @type {Stream} */ { searchedBytes }) => searchedBytes,
     });
   };
@@ -125,11 +127,15 @@ function roomNamed(channel) {
   return roomOf(channel);
 }
 
-/** @param {Stream} stream @throws {DoorError} 106 */
-function resultOf({ publications, epoch, offset, isUnfinished }) {
+/**
+ * Rights may have changed since the pages were read.
+ * @param {Stream} stream @param {Audiences} audiences of its reader, now @throws {DoorError} 106
+ */
+function resultOf({ publications, epoch, offset, isUnfinished }, audiences) {
   if (isUnfinished) throw new DoorError(106, 'too many publications for others');
+  const visible = publications.filter(({ publication }) => audiences.maySee(publication));
   return {
-    publications: publications.map(({ offset: own, publication }) => ({
+    publications: visible.map(({ offset: own, publication }) => ({
       data: payloadOf(publication),
       offset: own,
       info: infoOf(publication) ?? undefined,

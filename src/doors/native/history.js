@@ -36,14 +36,16 @@ export class HistoryCommand {
       return this.replies.invalid(connection, id, BAD_PLACE);
     const places = [since, before, sinceTimeMs].filter((place) => place !== null);
     if (places.length > 1) return this.replies.invalid(connection, id, ONE_PLACE);
+    const { historyReader } = this;
+    const query = { limit, since, before, sinceTimeMs };
+    const reader = () => connection.audiencesIn(name);
     this.reads.read(connection, id, name, {
       right: 'history',
       mayRead: session.mayReadHistory(name),
-      read: () =>
-        this.historyReader.read(name, { limit, since, before, sinceTimeMs }, () =>
-          connection.audiencesIn(name),
-        ),
-      send({ messages, position, hasMore, searchedBytes, next }) {
+      read: () => historyReader.page(name, query, reader),
+      send(page) {
+        const answer = historyReader.answerOf(page, reader());
+        const { messages, position, hasMore, searchedBytes, next } = answer;
         const after = historySuffix(position, hasMore, next, id);
         connection.sendAround(historyPrefix(name), messages, 0, messages.length, after);
         return messages.length + searchedBytes;
