@@ -28,7 +28,14 @@ const SUITES = Object.freeze({
   ioredis: ['unit', 'contract', 'e2e/redis-faults', 'e2e/redis-topologies', 'e2e/cluster'],
 });
 
-/** @type {Readonly<Record<string, (version: string) => Promise<Trial>>>} */
+/** What a change of Redis reaches beside the contracts: topologies, histories, outages. */
+const REDIS = [
+  ...['e2e/redis-faults', 'e2e/redis-topologies', 'e2e/redis-newer', 'e2e/forged', 'e2e/state'],
+  ...['e2e/redis-history-epochs', 'e2e/redis-history-reads', 'e2e/redis-history-writes'],
+  ...['faults/redis', 'faults/redis-passwords', 'faults/redis-topologies', 'faults/cluster-loss'],
+];
+
+/** @type {Readonly<Record<string, (version: string) => Promise<Trial | Trial[]>>>} */
 const PARTS = Object.freeze({
   node: tryNode,
   ws: (version) => tryLibrary('ws', version),
@@ -54,7 +61,7 @@ await mustRun('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error']);
 /** @type {Trial[]} */
 const trials = [];
 for (const [name, version] of wanted.length > 0 ? wanted : Object.keys(PARTS).map((one) => [one]))
-  trials.push(await PARTS[name](version ?? ''));
+  trials.push(...[await PARTS[name](version ?? '')].flat());
 const { text, breaks } = verdictOf(trials);
 console.log(`\n${text}`);
 process.exitCode = breaks ? 1 : 0;
@@ -83,14 +90,19 @@ async function tryLibrary(name, version) {
   return trial;
 }
 
-/** @param {string} name of test/redis-versions.sh @returns {Promise<Trial>} */
+/** @param {string} name of test/redis-versions.sh @returns {Promise<Trial | Trial[]>} */
 async function tryServer(name) {
   const run = () => tests('bash', ['test/redis-versions.sh'], [name], {});
   const { code, output } = await run();
   const title = /^Redis server v=(\S+)|^Valkey server v=(\S+)/m.exec(output);
   const version = title === null ? name : title[1] ? `Redis ${title[1]}` : `Valkey ${title[2]}`;
   if (output.includes('not to be had here')) return { name, note: 'it is not to be had here' };
-  return judge(version, [name], run, '', { code, output });
+  const others = (/** @type {readonly string[]} */ files) =>
+    tests('bash', ['test/redis-versions.sh', name, '--'], files, {});
+  return [
+    await judge(`${version}, contracts`, [name], run, '', { code, output }),
+    await judge(`${version}, real servers and faults`, REDIS, others),
+  ];
 }
 
 function suites() {

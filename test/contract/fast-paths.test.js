@@ -8,7 +8,7 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { startRedis } from '../harness/redis.js';
 import { FIELDS, isOff } from '../helpers/hidden/fields.js';
 import { passWithout } from '../helpers/hidden/without.js';
-import { startTlsRedis } from '../helpers/redis-tls.js';
+import { NO_TLS, startTlsRedis } from '../helpers/redis-tls.js';
 import { start } from '../helpers/redis-worker.js';
 
 const hidden = process.env.TEST_HIDDEN_FIELD;
@@ -71,7 +71,7 @@ test('with FANFARE_FAST_PATHS=off, ioredis reads and writes', limit, async (t) =
   assert.equal(queued, 0);
 });
 
-test('an abandoned TLS connection to Redis is reset', limit, async (t) => {
+test('an abandoned TLS connection to Redis is reset', { ...limit, skip: NO_TLS }, async (t) => {
   const tls = await startTlsRedis(t);
   const worker = await start(t, { settings: tls.settings() });
   const { paths } = { paths: worker.counters.fastPaths };

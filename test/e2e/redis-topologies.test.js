@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startCluster } from '../harness/redis-cluster.js';
-import { startTlsRedis } from '../helpers/redis-tls.js';
+import { NO_TLS, startTlsRedis } from '../helpers/redis-tls.js';
 import { eventually, start } from '../helpers/redis-worker.js';
 
 const TIMEOUT_MS = 30_000;
@@ -50,6 +50,7 @@ test('in a cluster, the client connects again for all commands, and leaves a pri
 
 test('without a valid certificate or password of Redis, the worker logs the reason and sends nothing', {
   timeout: TIMEOUT_MS,
+  skip: NO_TLS,
 }, async (t) => {
   const { redis, settings, tlsPort } = await startTlsRedis(t, { asksClients: true });
   const [stranger, unknown] = await Promise.all([

@@ -5,6 +5,10 @@ import { freePort, redisSettings, startRedis } from '../harness/redis.js';
 import { makeCertificate } from './certificates.js';
 import { temporaryFolder } from './temporary-folder.js';
 
+/** Why a test is skipped, or false: test/redis-versions.sh says so of builds without TLS. */
+export const NO_TLS =
+  process.env.TEST_REDIS_TLS === 'off' && 'this build of redis-server has no TLS';
+
 /**
  * Starts one; it ends with the test.
  * @param {{after: (fn: () => unknown) => void}} t
