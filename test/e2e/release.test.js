@@ -96,10 +96,11 @@ test('a release has each package, two SBOMs, its provenance and checksums, and c
 });
 
 /** @typedef {{name?: string, id?: string, run?: string, uses?: string, env?: object}} Step */
-/** @typedef {{needs?: string[], outputs?: object, permissions: Record<string, string>, steps: Step[]}} Job */
+/** @typedef {{needs?: string|string[], outputs?: object, permissions: Record<string, string>, steps: Step[]}} Job */
 
-/** @returns {{permissions: {}, jobs: Record<string, Job>}} */
-const workflow = () => parse(readFileSync(`${root}ops/release/github-actions.yml`, 'utf8'));
+/** @param {string} [name] @returns {{permissions: {}, jobs: Record<string, Job>}} */
+const workflow = (name = 'github-actions') =>
+  parse(readFileSync(`${root}ops/release/${name}.yml`, 'utf8'));
 /** @param {Job} job */
 const commandsOf = ({ steps }) => steps.flatMap(({ run }) => run?.trim().split('\n') ?? []);
 
@@ -180,9 +181,29 @@ test('the workflow publishes only files whose checksums reached it by another wa
   assert.notEqual(sh(run, { SUMS: '' }).status, 0, 'no output of pack');
 });
 
-test('the workflow names each action by the hash of a commit', () => {
-  const actions = Object.values(workflow().jobs).flatMap(({ steps }) =>
-    steps.flatMap(({ uses }) => uses ?? []),
+test('the workflow of the site builds it with its script, and deploys without code of the repository', () => {
+  const { permissions, jobs } = workflow('github-pages');
+  assert.deepEqual(permissions, {});
+  assert.deepEqual(jobs.build.permissions, { contents: 'read' });
+  const [command] = commandsOf(jobs.build);
+  assert.match(command, /^SITE_URL="[^"]+\/" npm run site$/);
+  assert.ok('site' in manifest.scripts);
+  const { stdout } = spawnSync('bash', ['-c', `${command.split(' ')[0]} && echo "$SITE_URL"`], {
+    encoding: 'utf8',
+    env: { GITHUB_REPOSITORY_OWNER: 'fanfare', GITHUB_REPOSITORY: 'fanfare/server' },
+  });
+  assert.equal(stdout, 'https://fanfare.github.io/server/\n');
+  assert.equal(jobs.deploy.needs, 'build');
+  assert.deepEqual(jobs.deploy.permissions, { pages: 'write', 'id-token': 'write' });
+  assert.deepEqual(commandsOf(jobs.deploy), []);
+  for (const { uses } of jobs.deploy.steps) assert.match(uses ?? '', /^actions\/deploy-pages@/);
+});
+
+test('the workflows name each action by the hash of a commit', () => {
+  const actions = ['github-actions', 'github-pages'].flatMap((name) =>
+    Object.values(workflow(name).jobs).flatMap(({ steps }) =>
+      steps.flatMap(({ uses }) => uses ?? []),
+    ),
   );
   assert.ok(actions.length > 0);
   for (const action of actions) assert.match(action, /^actions\/[\w-]+@[0-9a-f]{40}$/);
