@@ -159,6 +159,11 @@ export class ReplayBuffer {
     this.budget.resized(this, bytes);
   }
 
+  /** @param {number} offset of one that is here */
+  at(offset) {
+    return this.entries[this.head + offset - this.first];
+  }
+
   /** @param {number} from @param {number} to the last; both are here */
   slice(from, to) {
     const start = this.head + from - this.first;
@@ -175,7 +180,7 @@ export class ReplayBuffer {
     let high = this.next;
     while (low < high) {
       const middle = Math.floor((low + high) / 2);
-      if (timestampOf(this.entries[this.head + middle - this.first]) < timeMs) low = middle + 1;
+      if (timestampOf(this.at(middle)) < timeMs) low = middle + 1;
       else high = middle;
     }
     return low;

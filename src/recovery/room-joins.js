@@ -247,11 +247,12 @@ export class RoomJoins {
   #acceptedMs(offset) {
     const { replayBuffer } = this.stream;
     if (offset < replayBuffer.first || offset >= replayBuffer.next) return Number.POSITIVE_INFINITY;
-    return timestampOf(replayBuffer.slice(offset, offset)[0]);
+    return timestampOf(replayBuffer.at(offset));
   }
 
   /**
-   * The latest publications: as many as requested, kept by the room and allowed at once.
+   * The latest publications that the member may see: as many as requested, kept by the room and
+   * allowed at once.
    * @param {Join} join @param {number} offset of the last publication
    * @param {Error|null} error of the read that the join waits for
    * @returns {Replayed|undefined} undefined: undecided or refused
@@ -264,12 +265,15 @@ export class RoomJoins {
     const { first, isFilled, maxCount } = stream.replayBuffer;
     const { last, lastFromMs, hasOwn } = request;
     const ids = hasOwn ? [] : [connection.id];
-    const wanted = Math.min(last, maxCount);
+    let wanted = Math.min(last, maxCount);
     const begin = lastFromMs === 0 ? first : stream.replayBuffer.firstSince(lastFromMs);
+    const audiences = connection.audiencesIn(this.roomName);
+    let from = offset;
+    for (; from >= begin && wanted > 0; from--)
+      if (audiences.maySee(stream.replayBuffer.at(from))) wanted--;
     // If an older publication is here, so are all since lastFromMs.
-    const isHere = offset - first + 1 >= wanted || begin > first;
+    const isHere = wanted === 0 || begin > first;
     if (!isHere && !isFilled) return this.#fill(join, error);
-    const from = Math.max(begin - 1, offset - wanted);
     if (from >= offset) return NOTHING;
     const all = this.#replay(connection, from, offset, ids);
     if (all !== null) return all;

@@ -430,6 +430,39 @@ test('replays of one range differ by what their readers may see', async () => {
   }
 });
 
+test('the latest messages are those that a member may see, with older ones read if needed', async () => {
+  const { broker, record, connect } = build({ size: 100 });
+  const accept = (/** @type {number} */ id, audience = id % 5 === 0 ? '' : 'a') => {
+    record(id, audience);
+    broker.accept('h', messageFor(id, audience));
+  };
+  for (let id = 1; id <= 40; id++) accept(id);
+  broker.announcements = [];
+  const reader = connect([]);
+  reader.say({ type: 'join', room: 'h' });
+  await settle();
+  accept(41, '');
+  broker.deliver();
+  await settle();
+  for (const [last, expected] of /** @type {[number, number[]][]} */ ([
+    [3, [35, 40, 41]],
+    [1, [41]],
+    [50, [5, 10, 15, 20, 25, 30, 35, 40, 41]],
+  ])) {
+    const member = connect([]);
+    member.say({ type: 'join', room: 'h', last });
+    await settle();
+    assert.deepEqual(member.transport.failures, []);
+    assert.deepEqual(member.seen, expected);
+    const [{ replayed }] = member.messages('joined');
+    assert.equal(replayed, expected.length);
+  }
+  const all = connect(['a']);
+  all.say({ type: 'join', room: 'h', last: 3 });
+  await settle();
+  assert.deepEqual(all.seen, [39, 40, 41]);
+});
+
 test('a client that returns to a state with less rights begins with an empty map', async () => {
   const model = new Model(true);
   const { built, room } = model;
