@@ -4,12 +4,14 @@
 //   application   size and key -> its own rate -> broker
 //
 // A client's message to a large room costs more of its rate, because the work is in its deliveries
-// (rate-limit.js). Messages without an answer are counted, so that a drain can wait for them.
+// (rate-limit.js), and so does one that hides a key of a state, because members then get the state
+// again. Messages without an answer are counted, so that a drain can wait for them.
 
 import { EVERYONE } from '../hub/hub.js';
 import {
   audienceTextOf,
   hasKey,
+  isRestricted,
   keyTextOf,
   payloadText,
   senderOf,
@@ -27,7 +29,11 @@ import { encodeMessage, MessageRules, optionsOf } from './message.js';
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { Message } from './message.js' */
 /** @typedef {string|number|undefined} Id */
-/** @typedef {(connection: Connection, members: number, bytes: number) => void} ChargeMembers */
+/**
+ * `resetBytes`: of the state that members get again, because the message hides a key from some.
+ * @typedef {(connection: Connection, members: number, bytes: number, resetBytes: number) => void}
+ *   ChargeMembers
+ */
 
 /**
  * A message that a client has sent.
@@ -143,8 +149,9 @@ export class Publisher {
     if (this.phase.isSettling) return listener.onRefused(connection, id, UNAVAILABLE);
     listener.onPublish?.(connection, id);
     // Broadcasts have a limit of their own.
-    const members = room === EVERYONE ? 0 : (this.hub.rooms.get(room)?.members.length ?? 0);
-    this.chargeMembers(connection, members, publication.length);
+    const local = room === EVERYONE ? undefined : this.hub.rooms.get(room);
+    const resetBytes = isRestricted(publication) ? (local?.sync?.resetBytes(publication) ?? 0) : 0;
+    this.chargeMembers(connection, local?.members.length ?? 0, publication.length, resetBytes);
     const { app } = message;
     this.counters.publications++;
     this.unanswered++;

@@ -100,6 +100,16 @@ export function readAudience(list) {
   return names.size === list.length ? [...names].sort().join(',') : undefined;
 }
 
+/**
+ * Do readers lose a key when its audience changes?
+ * @param {string} before its audience; '': everybody @param {string} after
+ */
+export function narrows(before, after) {
+  if (after === '') return false;
+  const names = after.split(',');
+  return before === '' || before.split(',').some((name) => !names.includes(name));
+}
+
 /** The field `,"audience":[…]` of a message, for backends and operators. @param {string} text '': none */
 export function audienceMember(text) {
   return text === '' ? '' : `,"audience":["${text.replaceAll(',', '","')}"]`;

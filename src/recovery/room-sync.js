@@ -191,6 +191,11 @@ export class RoomSync {
     this.lagging.add(connection, position);
   }
 
+  /** Bytes that members get again after a message to them. Only a state begins again. @param {Buffer} _publication */
+  resetBytes(_publication) {
+    return 0;
+  }
+
   /** A member holds other audiences. Only a state has to follow. @param {Connection} _connection */
   review(_connection) {}
 

@@ -8,11 +8,13 @@
 //   an audience   (docs/architecture/audiences.md): members from whom a key is hidden now get
 //                 `reset`, then the state that they may see
 
+import { narrows } from '../protocol/audiences.js';
 import { CompactedLog } from '../protocol/compacted-log.js';
 import {
   audienceTextOf,
   hasKey,
   isPublication,
+  isRemoval,
   isRestricted,
   keyTextOf,
   withPosition,
@@ -165,6 +167,19 @@ export class StateSync extends RoomSync {
       if (audiences.holdsOneOf(before) && !audiences.maySee(publication))
         this.members.restartMember(connection);
     }
+  }
+
+  /**
+   * @override If a message hides a key, those who lose it get their state again.
+   * @param {Buffer} publication
+   */
+  resetBytes(publication) {
+    const { log } = this;
+    if (!hasKey(publication) || isRemoval(publication)) return 0;
+    const former = log.get(keyTextOf(publication));
+    if (former === undefined) return 0;
+    const before = audienceTextOf(former.publication);
+    return narrows(before, audienceTextOf(publication)) ? log.bytes : 0;
   }
 
   /** @override The member may see other keys now. @param {Connection} connection a member */

@@ -131,10 +131,10 @@ export class Entry {
   };
 
   /** @type {import('../operations/publisher.js').ChargeMembers} */
-  chargeMembers = (connection, members, bytes) => {
-    if (members <= MEMBERS_PER_TOKEN) return;
+  chargeMembers = (connection, members, bytes, resetBytes) => {
+    if (members <= MEMBERS_PER_TOKEN && resetBytes === 0) return;
     const { address, session } = connection;
-    const tokens = tokensOfMembers(members, bytes);
+    const tokens = tokensOfMembers(members, bytes, resetBytes);
     const nowMs = performance.now();
     this.limiter.chargeTokens(connection, address, nowMs, tokens, session.user);
   };

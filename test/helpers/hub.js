@@ -152,7 +152,7 @@ export function buildHub({
   });
   return {
     ...{ counters, turn, slowConsumers, outbox, scheduler, hub, outageNotice, phase },
-    ...{ operations, commands },
+    ...{ operations, commands, publisher },
   };
 }
 

@@ -485,6 +485,45 @@ test('a client that returns to a state with less rights begins with an empty map
   assert.deepEqual([...placeOf(member.transport, true).map.keys()], ['k1']);
 });
 
+test('a client that hides a key pays for the state that members get again', async () => {
+  const { broker, publisher, connect } = build({ isState: true });
+  const member = connect(['a', 'b']);
+  member.say({ type: 'join', room: 's' });
+  await settle();
+  const accept = (/** @type {string} */ audience, /** @type {object} */ parts) => {
+    const publication = messageFor(0, audience, parts);
+    const { offset } = broker.accept('s', publication);
+    /** @type {StateBroker} */ (broker).log('s').put(offset, publication);
+  };
+  member.transport.write = FakeTransport.prototype.write; // one id for all
+  accept('', { key: 'large', size: 20_000 });
+  accept('', { key: 'open' });
+  accept('a,b', { key: 'own' });
+  accept('a', { key: 'gone', isRemoval: true });
+  broker.deliver();
+  await settle();
+  /** @type {number[]} */
+  let charged = [];
+  publisher.limitBy((_connection, members, _bytes, resetBytes) => {
+    assert.equal(members, 1);
+    charged.push(resetBytes);
+  });
+  const say = (/** @type {string} */ key, /** @type {object} */ more) =>
+    member.say({ type: 'message', room: 's', key, payload: 1, ...more });
+  say('open', {});
+  say('open', { payload: null });
+  say('own', {});
+  say('own', { audience: ['a', 'b', 'c'] });
+  say('own', { payload: null, audience: ['a'] });
+  say('new', { audience: ['a'] });
+  assert.deepEqual(charged, [0, 0, 0, 0, 0, 0]);
+  charged = [];
+  say('open', { audience: ['a'] });
+  say('own', { audience: ['a', 'c'] });
+  assert.equal(charged.length, 2);
+  for (const bytes of charged) assert.ok(bytes > 20_000, `${bytes}`);
+});
+
 test('members from whom the same messages are hidden share the bytes of a flush', async () => {
   const { broker, hub, connect } = build();
   const members = Array.from({ length: 40 }, (_, i) => connect([`own${i}`]));
