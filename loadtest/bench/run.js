@@ -57,7 +57,8 @@ const { payload: payloadBytes, sources, processes } = options;
 /** @param {string} workload */
 const roundsOf = (workload) =>
   options.rounds || (options.quick ? 1 : (WORKLOADS[workload].rounds ?? ROUNDS));
-const wantedServers = options.only.filter((/** @type {string} */ name) => name !== 'none');
+const namedServers = options.only.filter((/** @type {string} */ name) => name !== 'none');
+const wantedServers = namedServers.filter(isPresent);
 const wantedWorkloads = options.workloads;
 const rounds = Math.max(...wantedWorkloads.map(roundsOf));
 
@@ -69,6 +70,9 @@ const machine = describeMachine();
 const log = (/** @type {string} */ line) => process.stderr.write(`${line}\n`);
 if (maxFiles().hard < 19_500)
   log(`a process may have only ${maxFiles().hard} files here: the largest rooms will fail`);
+
+for (const name of namedServers.filter((/** @type {string} */ one) => !isPresent(one)))
+  log(`${SERVERS[name].title} is left out: ${SERVERS[name].install}`);
 
 stopOnSignal();
 
