@@ -4,6 +4,7 @@
 //   npm run scale                                    100,000 connections: about eight minutes
 //   npm run scale -- --connections 250000            about twelve minutes, 6 GB of memory
 //   npm run scale -- --connections 1000000           about forty minutes, 18 GB of memory
+//   npm run scale -- --connections 250000 --workload rooms   in small rooms (small-rooms.js)
 //   npm run scale -- --connections 5000 --interval 2 --hold 6 --idle 5
 //   npm run scale -- --server fanfare-redis --workers 8 --phases none
 //
@@ -13,22 +14,14 @@
 // time per delivery grow. changes.js has what happens to them then. In the storm (storm.js) the
 // server drains, and all clients move to a second one: beyond MAX_STORM, only if it is asked for.
 
-import { setTimeout as sleep } from 'node:timers/promises';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, show } from '../lib/figures.js';
 import { drop, reload, visits } from './changes.js';
-import {
-  availableKb,
-  demandMachine,
-  kernelKb,
-  MAX_SOCKETS,
-  machineSeconds,
-  processTree,
-  pssKbOf,
-} from './machine.js';
+import { idleCpu, memory, memoryEach, openUpTo, warmUp } from './held.js';
+import { demandMachine, MAX_SOCKETS, machineSeconds, processTree, pssKbOf } from './machine.js';
 import { Others } from './others.js';
 import { OPTION, startBench } from './script.js';
-import { quiet } from './servers.js';
+import { roomLines, smallRooms } from './small-rooms.js';
 import { broadcast } from './step.js';
 import { storm } from './storm.js';
 
@@ -65,9 +58,6 @@ const REPLACE_MS = 20_000;
  * ports before it tries the rest: 10 ms instead of 0.1 ms for each connection (Linux 6.18).
  */
 const PORTS_PER_SOURCE = 12_000;
-const ATTEMPTS = 3;
-/** For one of them. Half a million handshakes took twelve minutes on a machine that others slowed. */
-const OPEN_MS = 1_800_000;
 
 /**
  * @typedef {object} Outcome the measurements so far
@@ -86,6 +76,7 @@ const OPEN_MS = 1_800_000;
 await experiment({
   question: 'Opens very many connections in one room, broadcasts to them, and drains their server.',
   options: `connections N | whole 1..10000000 | 100000 | connections in all
+  workload NAME | one of broadcast rooms | broadcast | broadcast: all are in one room; rooms: each is in a small one, and messages go to all rooms in turn
   ${OPTION.server}
   workers N | whole 1..256 | | workers of the server; without, as many as the connections need
   processes N | whole 1..256 | | client processes; without, as many as the connections need
@@ -93,8 +84,11 @@ await experiment({
   ping S | number 1..3600 | | ping interval of the server; without, 30 s, or longer for more than 250,000 connections
   idle S | number 0.1..3600 | | duration of the measurement of idle CPU; without, one ping interval
   interval S | number 0.01..3600 | 60 | seconds between two broadcasts
-  hold S | number 1..86400 | | duration of the broadcasts; without, 180 s, or 600 s for a million
-  phases LIST | list of none drop visits reload storm | | what follows: a part vanishes and returns; joins and leaves; all workers are replaced; the server drains. Without, all; of more than 500,000 connections, no storm
+  members N | whole 1..64 | 4 | members of each small room
+  cores N | number 0.01..256 | 0.8 | small rooms get as many messages as let the server use this much
+  rate N | number 0.01..10000000 | | messages a second to small rooms; without, the script finds it
+  hold S | number 1..86400 | | duration of the broadcasts or messages; without, 180 s, or 600 s for a million
+  phases LIST | list of none drop visits reload storm | | what follows the broadcasts: a part vanishes and returns; joins and leaves; all workers are replaced; the server drains. Without, all; of more than 500,000 connections, no storm
   drop PERCENT | number 0.1..90 | 10 | connections that vanish at once
   visits N | whole 1..1000000 | 10000 | joins a second, and as many leaves
   ignore-delays | | | in the storm, clients return at once, whatever delay the server names
@@ -133,8 +127,11 @@ await experiment({
       opening: { seconds: 0, cpuSeconds: 0, failed: 0 },
     };
     try {
-      await load(bench, values, outcome);
-      await change(bench, values, outcome, env);
+      if (values.workload === 'rooms') await smallRooms(bench, values, outcome);
+      else {
+        await load(bench, values, outcome);
+        await change(bench, values, outcome, env);
+      }
     } catch (error) {
       outcome.failure = error instanceof Error ? error.message : String(error);
     }
@@ -142,15 +139,26 @@ await experiment({
   },
 
   report([[outcome]], values) {
-    const { connections, server, interval } = values;
+    const { connections, server, workload, interval } = values;
     const { size, opening, stages, failure, measured } = outcome;
     const { workers, processes, sources, ping } = size;
+    const isRooms = workload === 'rooms';
+    const { received, expected } = measured.run ?? measured.broadcast ?? {};
     return {
-      title: `${figure(connections, 0)} connections, ${outcome.title}`,
+      title: `${figure(connections, 0)} connections${isRooms ? ' in small rooms' : ''}, ${outcome.title}`,
       note: `${workers} workers, ${processes} client processes, ${sources} source addresses, a ping every ${ping} s`,
-      lines: linesOf(outcome, values),
+      lines: [
+        ...outcome.limits.map((/** @type {string} */ line) => `- ${line}`),
+        `- a ping every ${ping} s`,
+        '',
+        failure === ''
+          ? `**None lost**: ${figure(received, 0)} of ${figure(expected, 0)} deliveries, each connection with every message once.`
+          : `**Failed**: ${failure}`,
+        '',
+        ...(isRooms ? roomLines(measured, opening, connections) : linesOf(outcome, values)),
+      ],
       data: {
-        ...{ server, connections, ...size, interval },
+        ...{ server, connections, workload, ...size, interval },
         ...{ opening, stages, failure, measured },
       },
       failed: failure !== '',
@@ -159,10 +167,11 @@ await experiment({
 });
 
 /** As given, or as the connections need. @param {Values} values */
-function sizeOf({ connections, workers, processes, sources, ...rest }) {
+function sizeOf({ connections, workload, workers, processes, sources, ...rest }) {
   const ping = rest.ping || Math.max(MIN_PING, 10 * Math.round(connections / MAX_PINGS / 10));
   const hold = rest.hold || (connections >= MANY ? HOLD.many : HOLD.few);
-  const usual = ['drop', 'visits', 'reload', ...(connections > MAX_STORM ? [] : ['storm'])];
+  const ofBroadcast = ['drop', 'visits', 'reload', ...(connections > MAX_STORM ? [] : ['storm'])];
+  const usual = workload === 'rooms' ? [] : ofBroadcast;
   /** @type {string[]} */
   const wanted = rest.phases || usual;
   const phases = wanted.filter((name) => name !== 'none');
@@ -185,14 +194,8 @@ async function load(bench, values, outcome) {
   const { target, swarm } = bench;
   const { measured: report, size } = outcome;
   const { sources, hold, idle } = size;
-  // The code is compiled and the first rooms exist before the base of the memory is taken.
-  await swarm.open({ count: 200, group: 1, room: 'warm', sources });
-  await swarm.run({ group: 1, perSecond: 20, seconds: 1, payloadBytes });
-  await swarm.hangUp({ group: 1 });
-  await quiet(target, 5000);
-  await sleep(1000);
-  report.empty = { ...(await idleCpu(target, idle / 3)), pssKb: target.pssKb() };
-  const base = memory(target, swarm);
+  const { base, empty } = await warmUp(bench, { sources, idle: idle / 3, payloadBytes });
+  report.empty = empty;
   for (const members of [...STAGES.filter((each) => each < connections), connections])
     await stage(bench, outcome, { members, base, payloadBytes });
   report.workersPssKb = processTree([target.pids()[0]])
@@ -284,30 +287,14 @@ async function change({ target, swarm }, values, outcome, env) {
  * @param {Outcome} outcome gets a stage
  * @param {{members: number, base: ReturnType<typeof memory>, payloadBytes: number}} options
  */
-async function stage({ target, swarm }, outcome, { members, base, payloadBytes }) {
+async function stage(bench, outcome, { members, base, payloadBytes }) {
+  const { target, swarm } = bench;
   const { stages, opening, size } = outcome;
-  const { sources, processes } = size;
   const open = stages.at(-1)?.members ?? 0;
-  const cpuBefore = target.cpuSeconds();
-  let opened = { open, failed: 0, seconds: 0 };
-  // A handshake that failed is repeated: the report has their number.
-  for (let attempt = 0; attempt < ATTEMPTS && opened.open < members; attempt++) {
-    opened = await swarm.open({
-      count: members - opened.open,
-      concurrency: 60 * processes,
-      sources,
-      timeoutMs: OPEN_MS,
-    });
-    opening.seconds += opened.seconds;
-    opening.failed += opened.failed;
-  }
-  opening.cpuSeconds += target.cpuSeconds() - cpuBefore;
-  if (opened.open !== members)
-    throw new Error(`${opened.failed} connections failed, ${opened.open} of ${members} are open`);
-  await quiet(target, 5000);
+  await openUpTo(bench, opening, { members, open, sources: size.sources });
   // Pings of many connections cost as much as a broadcast that takes long.
   const { cores } = await idleCpu(target, STAGE_IDLE_S);
-  const now = memory(target, swarm);
+  const now = memory(bench);
   // Enough deliveries for the ticks of the kernel's clock to mean something.
   const messages = Math.max(2, Math.ceil(200_000 / members));
   const perSecond = Math.min(20, 40_000 / members);
@@ -320,10 +307,7 @@ async function stage({ target, swarm }, outcome, { members, base, payloadBytes }
   const { p50Ms, p99Ms, maxMs } = step;
   stages.push({
     members,
-    kbPerConnection: (now.serverKb - base.serverKb) / members,
-    kernelKbPerConnection: (now.kernelKb - base.kernelKb) / members,
-    clientKbPerConnection: (now.clientKb - base.clientKb) / members,
-    systemKbPerConnection: (base.availableKb - now.availableKb) / members,
+    ...memoryEach(base, now, members),
     idleCores: cores,
     cpuPerMillion: perMillion(step, cores),
     ...{ p50Ms, p99Ms, maxMs },
@@ -341,31 +325,6 @@ async function stage({ target, swarm }, outcome, { members, base, payloadBytes }
  */
 function perMillion({ serverCpuSeconds, wallSeconds, received }, idleCores) {
   return (serverCpuSeconds - idleCores * wallSeconds) / (received / 1e6);
-}
-
-/** @param {import('./servers.js').Target} target @param {import('./swarm.js').Swarm} swarm */
-function memory(target, swarm) {
-  return {
-    serverKb: target.pssKb(),
-    clientKb: pssKbOf(swarm.pids),
-    kernelKb: kernelKb(),
-    availableKb: availableKb(),
-  };
-}
-
-/**
- * @param {import('./servers.js').Target} target
- * @param {number} duration in seconds
- */
-async function idleCpu(target, duration) {
-  const [cpu, machine, started] = [target.cpuSeconds(), machineSeconds(), performance.now()];
-  await sleep(duration * 1000);
-  const passed = (performance.now() - started) / 1000;
-  return {
-    seconds: passed,
-    cores: (target.cpuSeconds() - cpu) / passed,
-    machineCores: (machineSeconds().busy - machine.busy) / passed,
-  };
 }
 
 /** @param {string} what @param {Record<string, any>} others @returns {[string, string][]} */
@@ -499,21 +458,14 @@ function stormRows(s, connections) {
 }
 
 /** @param {Outcome} outcome @param {Values} values @returns {string[]} the report */
-function linesOf({ size, limits, stages, opening, measured: report, failure }, values) {
+function linesOf({ size, stages, opening, measured: report }, values) {
   const { connections, interval } = values;
-  const { workers, hold, ping } = size;
+  const { workers, hold } = size;
   const last = stages.at(-1) ?? {};
   const { empty, idle: idling, workersPssKb = [] } = report;
-  const { received, expected, sent, refused, ...step } = report.broadcast ?? {};
+  const { sent, refused, ...step } = report.broadcast ?? {};
   const { p50Ms, p99Ms, maxMs, serverCpuSeconds, wallSeconds, cpuSeconds } = step;
   return [
-    ...limits.map((line) => `- ${line}`),
-    `- a ping every ${ping} s`,
-    '',
-    failure === ''
-      ? `**None lost**: ${figure(received, 0)} of ${figure(expected, 0)} deliveries, each connection with every message once.`
-      : `**Failed**: ${failure}`,
-    '',
     ...markdownTable(
       ['measured', 'figure'],
       [

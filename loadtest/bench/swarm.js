@@ -175,10 +175,12 @@ export class Swarm {
   /**
    * Opens connections; done when each is ready or has failed.
    * @param {object} options
-   * @param {number} options.count over all processes
+   * @param {number} options.count over all processes, without `ownRooms`
    * @param {number} [options.group] groups are run apart from each other
    * @param {string} [options.room]
    * @param {number} [options.rooms] more than 1: that many rooms, `room` followed by a number
+   * @param {{rooms: number, members: number}|null} [options.ownRooms] opens all members of that many
+   *   rooms, or those that are missing; the members of a room belong to one process
    * @param {number} [options.concurrency] handshakes under way at a time, over all processes
    * @param {number} [options.sources] source addresses 127.0.0.2 …; 0 lets the kernel choose
    * @param {number} [options.perSecond] at most this many a second; 0: as fast as it goes
@@ -190,6 +192,7 @@ export class Swarm {
     group = 0,
     room = 'bench',
     rooms = 1,
+    ownRooms = null,
     concurrency = 200,
     sources = 4,
     perSecond = 0,
@@ -198,9 +201,9 @@ export class Swarm {
   }) {
     const answers = await this.#all('open', (i) => ({
       group,
-      count: this.#part(count, i),
-      room,
-      rooms,
+      ...(ownRooms === null
+        ? { count: this.#part(count, i), room, rooms }
+        : this.#ownRooms(ownRooms, room, i)),
       concurrency: Math.max(1, Math.floor(concurrency / this.#count)),
       sources,
       perSecond: Math.ceil(perSecond / this.#count),
@@ -216,6 +219,15 @@ export class Swarm {
   }
 
   /**
+   * The arguments of a process that has rooms of its own.
+   * @param {{rooms: number, members: number}} all @param {string} room @param {number} process
+   */
+  #ownRooms(all, room, process) {
+    const rooms = this.#part(all.rooms, process);
+    return { count: rooms * all.members, upTo: 1, room: `${room}${process}-`, rooms };
+  }
+
+  /**
    * Publishes in an open loop and counts the deliveries.
    * @param {object} options
    * @param {number} options.perSecond messages, over all rooms
@@ -225,6 +237,7 @@ export class Swarm {
    * @param {number} [options.payloadBytes]
    * @param {number} [options.drainMs] how long to wait for deliveries in flight
    * @param {boolean} [options.everyProcess] all of them publish, not only the first
+   * @param {boolean} [options.inOwnRooms] each process publishes its share in its own rooms
    * @param {number} [options.publishers] members of each room that take turns, in each publishing
    *   process
    * @param {boolean} [options.moving] connections may be closed and come back meanwhile: those that
@@ -241,6 +254,7 @@ export class Swarm {
     payloadBytes = 100,
     drainMs = 2000,
     everyProcess = false,
+    inOwnRooms = false,
     publishers = 4,
     moving = false,
     refusing = false,
@@ -252,11 +266,11 @@ export class Swarm {
       await this.#all('run', (i) => ({
         group: one,
         step,
-        messages,
-        perSecond,
+        messages: inOwnRooms ? this.#part(messages, i) : messages,
+        perSecond: inOwnRooms ? perSecond / this.#count : perSecond,
         payload: payloadBytes,
         drainMs,
-        process: one === from && (everyProcess || i === 0) ? i : -1,
+        process: inOwnRooms ? 0 : one === from && (everyProcess || i === 0) ? i : -1,
         processes: everyProcess ? this.#count : 1,
         publishers,
         moving: moving ? 1 : refusing ? REFUSING : 0,
@@ -264,8 +278,9 @@ export class Swarm {
     // Only when all of them are ready to count may one begin to send.
     const started = performance.now();
     const startUs = Number(process.hrtime.bigint() / 1000n) + 20_000;
+    const inTurn = inOwnRooms ? Math.round(1e6 / perSecond) : 0;
     const answers = await Promise.all(
-      groups.map((one) => this.#all('go', () => ({ group: one, startUs }))),
+      groups.map((one) => this.#all('go', (i) => ({ group: one, startUs: startUs + inTurn * i }))),
     );
     const result = combine(answers[0], (performance.now() - started) / 1000);
     return { ...result, sent: sum(/** @type {Answer[]} */ (answers.at(-1)), 'sent') };

@@ -82,6 +82,25 @@ test('a connection whose join is refused has failed, and a later attempt opens i
   assert.equal((await swarm.open({ count: 2 })).open, 22);
 });
 
+test('a member whose join is refused gets its place in its room at a later attempt', {
+  skip: NO_COMPILER,
+  timeout: 20_000,
+}, async (t) => {
+  const target = await startServer('raw-single', { workers: 0, env: { RAW_FAULT: 'join' } });
+  t.after(() => target.close());
+  const swarm = new Swarm({ processes: 1 }).start();
+  t.after(() => swarm.close());
+  await swarm.aim(target);
+  const members = { count: 0, ownRooms: { rooms: 1, members: 9 } };
+  const open = [];
+  for (let i = 0; i < 3; i++) open.push((await swarm.open(members)).open);
+  assert.deepEqual(open, [6, 8, 9]);
+  // Each of the nine places sends one message.
+  const run = { perSecond: 90, seconds: 0.1, publishers: 9, inOwnRooms: true };
+  const result = await swarm.run(run);
+  assert.deepEqual([result.sent, result.expected, clean(result)], [9, 81, true]);
+});
+
 for (const { fault, isClean } of [
   { fault: 'refuse', isClean: true },
   { fault: 'swallow', isClean: false },

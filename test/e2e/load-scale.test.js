@@ -52,6 +52,21 @@ test('all connections get every broadcast, and all come back after a drop, a rel
   assert.ok(others.expected > 0 && others.isClean);
 });
 
+test('every member of a small room gets each message, from members in turn', {
+  skip: !hasCompiler() && 'no C compiler',
+  timeout: 60_000,
+}, async (t) => {
+  const small = '--workload rooms --connections 203 --workers 2 --processes 3 --idle 0.3 --hold 1';
+  const { code, output, report } = await runScale(t, [...small.split(' '), '--rate', '300']);
+  assert.equal(code, 0, output);
+  const { measured, failure } = report();
+  assert.equal(failure, '');
+  assert.deepEqual(measured.rooms, { rooms: 50, members: 4 });
+  const { sent, expected, received, p999Ms } = measured.run;
+  assert.deepEqual([sent, expected, received], [300, 1200, 1200]);
+  assert.ok(p999Ms > 0);
+});
+
 test('a machine that is too small starts nothing and is given the reasons', async (t) => {
   const { code, output } = await runScale(t, '--connections 10000000 --workers 2'.split(' '));
   assert.equal(code, 1);

@@ -58,6 +58,7 @@ struct group {
   uint32_t marker_offset; // where the last marker was found in its message
   // the opening
   uint32_t opening_id, wanted, started, in_flight, failed, concurrency, sources, per_second;
+  uint32_t closed_from, closed_to; // members that may have to be dialled again, at their places
   int opening, paused;
   uint64_t opened_at_us, deadline_us;
   double cpu_before;
@@ -595,6 +596,13 @@ static void reply_open(struct group *g) {
 static void go_on_opening(struct group *g, uint64_t now) {
   uint64_t allowed = g->per_second ? 1 + (now - g->opened_at_us) * g->per_second / 1000000 : ~0ull;
   while (g->started < g->wanted && g->in_flight < g->concurrency && g->started < allowed) {
+    if (g->closed_from < g->closed_to) {
+      struct connection *known = g->members[g->closed_from++];
+      if (known->state != CLOSED) continue;
+      g->started++;
+      dial(known);
+      continue;
+    }
     struct connection *c = calloc(1, sizeof *c);
     c->group = g - groups;
     c->index = g->count;
@@ -831,6 +839,11 @@ static void execute(char *line) {
     g->opening = 1;
     g->opening_id = id;
     g->wanted = number_of("count", 0);
+    g->closed_from = g->closed_to = 0;
+    if (number_of("upTo", 0)) { // so many in all, each at its place
+      g->wanted = g->wanted > g->open ? g->wanted - g->open : 0;
+      g->closed_to = g->count;
+    }
     g->started = g->failed = g->in_flight = 0;
     if (g->count == 0) g->lost = 0;
     g->concurrency = number_of("concurrency", 100);
