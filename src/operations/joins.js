@@ -193,20 +193,28 @@ export class Joins {
     const { door } = transport;
     if (!isOpen) return false; // the hub would not remove it again
     if (door.backendJoins === 'none' || !canName(session, name)) return false;
-    if (!this.isIn(connection, name)) {
-      const fault = this.#stateFault(connection, name) ?? this.#faultOf(connection, name);
-      if (fault !== null) return false;
+    if (this.isIn(connection, name)) {
       if (audiences !== undefined) connection.giveAudiences(name, audiences);
-      const read = this.reads.admit(connection, name, null);
-      const join = {
-        since: null,
-        who: { user: user || undefined, info: null },
-        onJoined: (/** @type {Joined|null} */ joined) => door.entered(connection, name, joined),
-        onRefused: (/** @type {Refusal} */ refused) => this.replies.refuse(connection, refused),
-      };
-      this.#join(connection, name, join, read);
-    } else if (audiences !== undefined) connection.giveAudiences(name, audiences);
+      session.grant(name);
+      return true;
+    }
+    const fault = this.#stateFault(connection, name) ?? this.#faultOf(connection, name);
+    if (fault !== null) return false;
+    const hadGrant = session.granted?.has(name) ?? false;
     session.grant(name);
+    if (audiences !== undefined) connection.giveAudiences(name, audiences);
+    const read = this.reads.admit(connection, name, null);
+    const join = {
+      since: null,
+      who: { user: user || undefined, info: null },
+      onJoined: (/** @type {Joined|null} */ joined) => door.entered(connection, name, joined),
+      onRefused: (/** @type {Refusal} */ refused) => {
+        // Leaving the room has withdrawn the audiences. The token may be another one meanwhile.
+        if (!hadGrant) connection.session.withdraw(name);
+        this.replies.refuse(connection, refused);
+      },
+    };
+    this.#join(connection, name, join, read);
     return true;
   }
 

@@ -622,6 +622,25 @@ test('what onJoin gives is withdrawn from rooms that a first command did not ent
   assert.equal(connection.given?.size, 0);
 });
 
+for (const room of ['plain', 'h'])
+  test(`a join of ${room} by the backend that fails leaves neither audiences nor the right to join`, async () => {
+    const { broker, operations, connect } = build();
+    const subscribe = broker.subscribe.bind(broker);
+    broker.subscribe = async () => {
+      throw Object.assign(new Error('away'), { code: 'UNAVAILABLE', name: 'BrokerError' });
+    };
+    const { connection } = connect([]);
+    const { session } = connection;
+    assert.ok(operations.joins.joinAs(connection, room, 'ann', ['a']));
+    await settle();
+    assert.ok(!operations.joins.isIn(connection, room));
+    assert.deepEqual([session.granted?.has(room), connection.given?.has(room)], [false, false]);
+    broker.subscribe = subscribe;
+    assert.ok(operations.joins.joinAs(connection, room, 'ann', ['a']));
+    await settle();
+    assert.deepEqual([session.granted?.has(room), connection.given?.has(room)], [true, true]);
+  });
+
 test("Centrifugo's history reads on where all is for others, and never ends too early", async () => {
   const { broker, scheduler, counters } = build({ size: 1000 });
   for (let id = 1; id <= 903; id++)
