@@ -159,6 +159,18 @@ describe('the load tools', { concurrency: 2 }, () => {
     assert.match(out, /^\| publish \| [\d.]+ × [\d.]+ \| [\d.]+ × [\d.]+ \|$/m);
   });
 
+  test('the fleet simulator moves slots and restarts servers on a cluster, and every room hears', async (t) => {
+    const { code, out, err } = await run(t, [
+      'loadtest/fleet/fleet.js',
+      ...['--cluster', '--workers', '4', '--per-server', '2', '--processes', '1', '--rooms', '200'],
+      ...['--phases', 'slots,restart', '--slots', '2', '--settle', '0', '--seconds', '1'],
+    ]);
+    assert.equal(code, 0, out + err);
+    assert.match(out, /^- slots: 2 slots moved in [\d.]+ s, .* later all rooms heard\.$/m);
+    assert.match(out, /^- restart: 2 servers of 2 workers restarted one by one /m);
+    assert.match(out, /^\| spublish \| [\d.,]+ × [\d.]+ \|/m);
+  });
+
   test('the swarm runs without the development dependencies, on a terminal and off it', async (t) => {
     const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
     await once(server, 'listening');
