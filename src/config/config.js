@@ -83,6 +83,7 @@ export function loadConfig(environment, readFile = readText) {
   take(
     readRedisSettings(values, isSet, {
       url: pathOf('REDIS_URL_FILE'),
+      subscribeUrl: pathOf('REDIS_SUBSCRIBE_URL_FILE'),
       password: pathOf('REDIS_PASSWORD_FILE'),
       sentinelPassword: pathOf('REDIS_SENTINEL_PASSWORD_FILE'),
     }),

@@ -2,6 +2,7 @@
 //   REDIS_URL, or REDIS_HOST        one server
 //   REDIS_SENTINELS                 one primary among several servers, named by Sentinels
 //   REDIS_CLUSTER                   many primaries; each has some of the rooms
+//   REDIS_SUBSCRIBE_URL             also: replicas of the primary, through which workers hear
 //
 // A worker reads certificate files when it connects, so a rolling reload takes renewed ones. Files
 // of passwords are read again before each attempt to connect, so that passwords can be rotated, and
@@ -23,6 +24,8 @@ const SENTINEL_PORT = 26_379;
  * @property {number} database @property {string} username @property {string} password
  * @property {string} sentinelUsername @property {string} sentinelPassword
  * @property {SecretFiles} [files] absent: none is set
+ * @property {RedisSettings} [subscribe] replicas of this primary, in the region of this server;
+ *   absent: workers hear from the primary
  * @property
  *   {Readonly<{caFile: string, certFile: string, keyFile: string, servername: string}>|null} tls
  *   null if the connection is not encrypted
@@ -30,15 +33,19 @@ const SENTINEL_PORT = 26_379;
 
 /**
  * The files that REDIS_URL_FILE and the others name; '' if none is set.
- * @typedef {Readonly<{url: string, password: string, sentinelPassword: string}>} SecretFiles
+ * @typedef {Readonly<{url: string, subscribeUrl: string, password: string, sentinelPassword: string}>}
+ *   SecretFiles
  */
 
 /** @type {SecretFiles} */
-const NO_FILES = Object.freeze({ url: '', password: '', sentinelPassword: '' });
+const NO_FILES = Object.freeze({ url: '', subscribeUrl: '', password: '', sentinelPassword: '' });
+
+/** Separates the URLs of a list. A password may have a comma. */
+const BETWEEN_URLS = /\s*,\s*(?=rediss?:\/\/)/;
 
 /**
  * What the readers below fill in.
- * @typedef {{settings: {-readonly [K in Exclude<keyof RedisSettings, 'tls'|'files'>]: RedisSettings[K]},
+ * @typedef {{settings: {-readonly [K in Exclude<keyof RedisSettings, 'tls'|'files'|'subscribe'>]: RedisSettings[K]},
  *   isTls: boolean, faults: string[]}} Draft
  */
 /** @typedef {Record<string, unknown>} Values by key, as the rows of the settings' table read them */
@@ -91,7 +98,10 @@ export function readRedisSettings(values, isSet, files = NO_FILES) {
   if (settings.sentinelUsername !== '' && settings.sentinelPassword === '') {
     faults.push('REDIS_SENTINEL_USERNAME: has no effect without REDIS_SENTINEL_PASSWORD');
   }
-  faults.push(...idle(way, draft.isTls, isSet));
+  const replicas = isSet('REDIS_SUBSCRIBE_URL')
+    ? readReplicas(String(values.redisSubscribeUrl), way, faults)
+    : null;
+  faults.push(...idle(way, draft.isTls, draft.isTls || replicas?.isTls === true, isSet));
   const tls = {
     caFile: text('redisTlsCaFile'),
     certFile: text('redisTlsCertFile'),
@@ -101,12 +111,47 @@ export function readRedisSettings(values, isSet, files = NO_FILES) {
   faults.push(...tlsFaults(tls));
   if (way === '' || faults.length > 0) return { redis: null, faults };
   Object.freeze(settings.addresses);
-  const frozen = Object.freeze({
+  Object.freeze(tls);
+  /** @type {RedisSettings} */
+  const redis = {
     ...settings,
-    ...(Object.values(files).some((path) => path !== '') && { files: Object.freeze({ ...files }) }),
-    tls: draft.isTls ? Object.freeze(tls) : null,
+    ...filesOf({ ...files, subscribeUrl: '' }),
+    tls: draft.isTls ? tls : null,
+  };
+  if (replicas === null) return { redis: Object.freeze(redis), faults };
+  const subscribe = Object.freeze({
+    ...subscribeSettings(redis, replicas, files),
+    tls: replicas.isTls ? tls : null,
   });
-  return { redis: frozen, faults };
+  return { redis: Object.freeze({ ...redis, subscribe }), faults };
+}
+
+/** @param {SecretFiles} files */
+function filesOf(files) {
+  return Object.values(files).some((path) => path !== '') ? { files: Object.freeze(files) } : {};
+}
+
+/**
+ * The replicas have the user and the password of the primary, unless their URL has its own.
+ * @param {RedisSettings} redis @param {NonNullable<ReturnType<typeof readReplicas>>} replicas
+ * @param {SecretFiles} files @returns {Omit<RedisSettings, 'tls'>}
+ */
+function subscribeSettings(redis, { addresses: all, username, password }, files) {
+  const hasOwn = username !== '' || password !== '';
+  const { subscribeUrl } = files;
+  const { files: _ofPrimary, ...access } = redis;
+  return {
+    ...access,
+    kind: 'server',
+    addresses: Object.freeze(all),
+    name: '',
+    // Publications belong to no database.
+    database: 0,
+    ...(hasOwn && { username, password }),
+    sentinelUsername: '',
+    sentinelPassword: '',
+    ...filesOf(hasOwn ? { ...NO_FILES, subscribeUrl } : { ...files, sentinelPassword: '' }),
+  };
 }
 
 /** @param {Draft} draft @param {Values} values @param {IsSet} isSet */
@@ -131,6 +176,39 @@ function readFromUrl(draft, values, isSet) {
     faults.push('REDIS_TLS: conflicts with REDIS_URL; rediss:// means TLS, redis:// means none');
   }
   draft.isTls = url.isTls;
+}
+
+/**
+ * @param {string} list of URLs, separated by commas
+ * @param {string} way the setting that names the primary @param {string[]} faults
+ * @returns {{addresses: Address[], username: string, password: string, isTls: boolean}|null}
+ */
+function readReplicas(list, way, faults) {
+  const name = 'REDIS_SUBSCRIBE_URL';
+  if (way === '')
+    faults.push(`${name}: has no effect without REDIS_URL, REDIS_HOST or REDIS_SENTINELS`);
+  if (way === 'REDIS_CLUSTER')
+    faults.push(
+      `${name}: conflicts with REDIS_CLUSTER: a cluster passes messages to replicas over its bus, which can lose some without a sign`,
+    );
+  const urls = list.split(BETWEEN_URLS).map((text) => {
+    const url = readUrl(text);
+    return url?.address.host.includes(',') ? null : url;
+  });
+  const [first] = urls;
+  if (first === null || urls.includes(null)) {
+    faults.push(
+      `${name}: its value is not redis://[user:password@]host[:port], or rediss:// for TLS, or a list of them separated by commas`,
+    );
+    return null;
+  }
+  const { username, password, isTls } = first;
+  const all = urls.filter((url) => url !== null);
+  const isAlike = (/** @type {typeof first} */ url) =>
+    url.username === username && url.password === password && url.isTls === isTls;
+  if (!all.every(isAlike))
+    faults.push(`${name}: its URLs differ in more than the host and the port`);
+  return { addresses: all.map(({ address }) => address), username, password, isTls };
 }
 
 /** @param {Draft} draft @param {Values} values */
@@ -162,9 +240,10 @@ function readCluster({ settings, faults }, { redisCluster: list }) {
 /**
  * Reports settings that have no effect.
  * @param {string} way the setting that names the servers
- * @param {boolean} isTls @param {(name: string) => boolean} isSet
+ * @param {boolean} isTls @param {boolean} hasTls of the primary or of replicas
+ * @param {(name: string) => boolean} isSet
  */
-function idle(way, isTls, isSet) {
+function idle(way, isTls, hasTls, isSet) {
   const faults = [];
   if (isSet('REDIS_PORT') && way !== 'REDIS_HOST') {
     faults.push(
@@ -191,7 +270,7 @@ function idle(way, isTls, isSet) {
         );
     }
   }
-  if (!isTls) {
+  if (!hasTls) {
     for (const name of ['CA_FILE', 'CERT_FILE', 'KEY_FILE', 'SERVERNAME'].map(
       (rest) => `REDIS_TLS_${rest}`,
     )) {
@@ -287,12 +366,19 @@ export function addressText({ host, port }) {
 }
 
 /** Describes Redis for people, without secrets. @param {RedisSettings} redis */
-export function describeRedis({ kind, addresses: all, name, database, tls }) {
+export function describeRedis({ kind, addresses: all, name, database, tls, subscribe }) {
   const places = all.map(addressText).join(', ');
   const how = tls === null ? '' : ', TLS';
-  if (kind === 'sentinel') return `Redis primary ${name} through Sentinel (${places}${how})`;
+  const hearing = subscribe === undefined ? '' : `, heard through ${urlsOf(subscribe)}`;
+  if (kind === 'sentinel')
+    return `Redis primary ${name} through Sentinel (${places}${how})${hearing}`;
   if (kind === 'cluster') return `Redis Cluster (${places}${how})`;
-  return `Redis at ${tls === null ? 'redis' : 'rediss'}://${places}${database === 0 ? '' : `/${database}`}`;
+  return `Redis at ${urlsOf({ addresses: all, tls })}${database === 0 ? '' : `/${database}`}${hearing}`;
+}
+
+/** Without secrets. @param {Pick<RedisSettings, 'addresses'|'tls'>} settings */
+function urlsOf({ addresses: all, tls }) {
+  return `${tls === null ? 'redis' : 'rediss'}://${all.map(addressText).join(', ')}`;
 }
 
 /**
@@ -348,8 +434,10 @@ export function redisCredentials(redis) {
       return '';
     }
   };
-  const url = readUrl(read(files.url, 'REDIS_URL_FILE'));
-  const password = read(files.password, 'REDIS_PASSWORD_FILE') || url?.password;
+  const own = read(files.subscribeUrl, 'REDIS_SUBSCRIBE_URL_FILE').split(BETWEEN_URLS)[0];
+  const ownUrl = readUrl(own);
+  const url = ownUrl?.password ? ownUrl : readUrl(read(files.url, 'REDIS_URL_FILE'));
+  const password = ownUrl?.password || read(files.password, 'REDIS_PASSWORD_FILE') || url?.password;
   const sentinelPassword = read(files.sentinelPassword, 'REDIS_SENTINEL_PASSWORD_FILE');
   const options = {
     username: url?.username || redis.username || undefined,
@@ -363,16 +451,18 @@ export function redisCredentials(redis) {
 
 /**
  * What a reload cannot change: all but secrets from files.
- * @param {RedisSettings|null} redis
+ * @param {RedisSettings|null} redis @returns {object|null}
  */
 export function fixedRedis(redis) {
   if (redis === null) return null;
-  const { files = NO_FILES } = redis;
+  const { files = NO_FILES, subscribe } = redis;
+  const urls = files.url + files.subscribeUrl;
   return {
     ...redis,
-    username: files.url === '' ? redis.username : '',
-    password: files.url + files.password === '' ? redis.password : '',
+    username: urls === '' ? redis.username : '',
+    password: urls + files.password === '' ? redis.password : '',
     sentinelPassword: files.sentinelPassword === '' ? redis.sentinelPassword : '',
+    ...(subscribe && { subscribe: fixedRedis(subscribe) }),
   };
 }
 

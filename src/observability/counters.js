@@ -182,6 +182,8 @@ export function createCounters(apps = [], doors = []) {
     /** gauge: 1 up, 0 not */ brokerUp: 0,
     brokerReconnects: 0,
     probeMisses: 0,
+    /** gauge: 1 for what this worker hears, `primary` or `replica`; no entries without a replica */
+    hearing: /** @type {Record<string, number>} */ ({}),
     /** gauge: users here in rooms with presence */ presenceMembers: 0,
     presenceEvents: zeros(PRESENCE_EVENTS),
     /** dead workers whose users this worker removed from presence */ presenceReaped: 0,

@@ -179,6 +179,8 @@ export const METRICS = Object.freeze([
     'Reconnections of workers to the broker.'),
   counter('fanfare_broker_probe_misses_total', ({ counters }) => counters.probeMisses,
     'Loopback probes that did not return in time.'),
+  gauge('fanfare_hearing_workers{from}', 'sum', ({ counters }) => counters.hearing,
+    'With `REDIS_SUBSCRIBE_URL`: workers that hear from the `primary` of Redis or through a `replica`.'),
   counter('fanfare_skipped_publications_total', ({ counters }) => counters.skipped,
     'Publications lost because a worker could not fetch the body.'),
   counter('fanfare_reads_refused_total', ({ counters }) => counters.readsRefused,
@@ -220,7 +222,7 @@ export const METRICS = Object.freeze([
   histogram('fanfare_flush_seconds', FLUSH_BUCKETS,
     'Deprecated: old name of `fanfare_turn_seconds{slot="flushes"}`.'),
   histogram('fanfare_bus_round_trip_seconds', BUS_BUCKETS,
-    'Seconds that a loopback probe took through the broker.'),
+    'Seconds that a loopback probe took through the broker. With `REDIS_SUBSCRIBE_URL`: to the primary and back through the replica.'),
 
   // Tokens.
   counter('fanfare_tokens_total{result}', ({ counters }) => counters.auth.tokens,

@@ -2,6 +2,7 @@
 
 import { redisSettings, startRedis } from '../harness/redis.js';
 import { startCluster } from '../harness/redis-cluster.js';
+import { startRegion } from './redis-region.js';
 import { startSentinels } from './redis-sentinel.js';
 import { startTlsRedis } from './redis-tls.js';
 
@@ -23,6 +24,11 @@ export const TOPOLOGIES = {
   'redis by Sentinel': async (t) => (await startSentinels(t)).settings,
 
   'redis cluster': async (t) => (await startCluster(t)).settings,
+
+  'redis with a replica to hear from': async (t) => {
+    const { settings } = await startRegion(t);
+    return settings();
+  },
 
   'redis with TLS': async (t) => (await startTlsRedis(t)).settings(),
 

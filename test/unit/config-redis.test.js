@@ -5,7 +5,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { loadConfig } from '../../src/config/config.js';
-import { describeRedis, redisOptions, redisSecrets } from '../../src/config/redis.js';
+import { describeRedis, fixedRedis, redisOptions, redisSecrets } from '../../src/config/redis.js';
 import { aclRule } from '../helpers/redis-topologies.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
@@ -136,6 +136,76 @@ test('settings that contradict each other or have no effect are faults, and all 
       .length,
     4,
   );
+});
+
+test('replicas to hear from are a URL or a list, with the access of the primary unless they have their own', (t) => {
+  const primary = { REDIS_URL: 'redis://user:hush@cache/2' };
+  const one = read({ ...primary, REDIS_SUBSCRIBE_URL: 'redis://near' });
+  assert.equal(one.subscribe?.kind, 'server');
+  assert.deepEqual(redisOptions(/** @type {any} */ (one.subscribe)), {
+    ...{ username: 'user', password: 'hush', tls: undefined, host: 'near', port: 6379, db: 0 },
+  });
+  assert.equal(
+    describeRedis(one),
+    'Redis at redis://cache:6379/2, heard through redis://near:6379',
+  );
+  const two = read({
+    ...{ REDIS_SENTINELS: 'a,b', REDIS_SENTINEL_NAME: 'main', REDIS_SENTINEL_PASSWORD: 'guard' },
+    REDIS_SUBSCRIBE_URL: 'rediss://:a,b@near:1 , rediss://:a,b@next:2',
+    REDIS_TLS_SERVERNAME: 'name',
+  });
+  assert.deepEqual(two.subscribe?.addresses, [
+    { host: 'near', port: 1 },
+    { host: 'next', port: 2 },
+  ]);
+  assert.equal(two.tls, null);
+  assert.deepEqual(redisOptions(/** @type {any} */ (two.subscribe)), {
+    ...{ username: undefined, password: 'a,b', tls: { servername: 'name' } },
+    ...{ host: 'near', port: 1, db: 0 },
+  });
+  assert.doesNotMatch(describeRedis(two), /a,b@|guard/);
+  for (const [env, expected] of /** @type {[Record<string, string>, RegExp][]} */ ([
+    [{ REDIS_SUBSCRIBE_URL: 'redis://near' }, /has no effect without REDIS_URL/],
+    [{ REDIS_CLUSTER: 'a', REDIS_SUBSCRIBE_URL: 'redis://near' }, /conflicts with REDIS_CLUSTER/],
+    [{ ...primary, REDIS_SUBSCRIBE_URL: 'near:6379?p=hunter2' }, /its value is not redis:/],
+    [{ ...primary, REDIS_SUBSCRIBE_URL: 'redis://:hunter2@a,b' }, /its value is not redis:/],
+    [
+      { ...primary, REDIS_SUBSCRIBE_URL: 'redis://:hunter2@a,redis://b' },
+      /its URLs differ in more than the host and the port/,
+    ],
+  ])) {
+    const line = fault(env);
+    assert.match(line, /^REDIS_SUBSCRIBE_URL: /);
+    assert.match(line, expected);
+    assert.doesNotMatch(line, /hunter2/);
+  }
+  // Passwords of files are read again before each attempt to connect.
+  const folder = temporaryFolder(t);
+  const file = (/** @type {string} */ name, /** @type {string} */ text) => {
+    writeFileSync(join(folder, name), text);
+    return join(folder, name);
+  };
+  const ofPrimary = read({
+    ...{ REDIS_HOST: 'cache', REDIS_SUBSCRIBE_URL: 'redis://near' },
+    REDIS_PASSWORD_FILE: file('password', 'old'),
+  });
+  file('password', 'new');
+  assert.equal(redisOptions(/** @type {any} */ (ofPrimary.subscribe)).password, 'new');
+  const own = read({
+    REDIS_HOST: 'cache',
+    REDIS_PASSWORD_FILE: join(folder, 'password'),
+    REDIS_SUBSCRIBE_URL_FILE: file('url', 'redis://u:old@near,redis://u:old@next'),
+  });
+  file('url', 'redis://u:new@near,redis://u:new@next');
+  assert.equal(redisOptions(/** @type {any} */ (own.subscribe)).password, 'new');
+  file('password', 'of the primary');
+  assert.equal(redisOptions(own).password, 'of the primary');
+  const reloaded = read({
+    REDIS_HOST: 'cache',
+    REDIS_PASSWORD_FILE: join(folder, 'password'),
+    REDIS_SUBSCRIBE_URL_FILE: join(folder, 'url'),
+  });
+  assert.deepEqual(fixedRedis(own), fixedRedis(reloaded));
 });
 
 test('a secret is never shown', () => {

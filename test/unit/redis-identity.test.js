@@ -34,7 +34,6 @@ async function build(isFenced = true) {
   };
   const identity = new RedisIdentity({
     commands: /** @type {any} */ (connection),
-    subscriber: /** @type {any} */ (connection),
     isFenced,
     onUpdate() {},
     onMoved: (_server, former, replicationId) => void events.push(`${former} ${replicationId}`),

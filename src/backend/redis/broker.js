@@ -36,7 +36,7 @@ const MAX_REASONS = 8;
  *   config
  * @property {import('pino').Logger} log
  * @property
- *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
+ *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'hearing'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
  *   counters
  * @property {string} workerId @property {HistoryOf} [historyOf]
  * @property {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [historyRules] those
@@ -82,6 +82,7 @@ export class RedisBroker {
     this.probeChannel = this.keys.probeChannelOf(id, '');
     /** @param {Address} [address] */
     const makeNode = (address) => this.#makeNode(parts, settings, address);
+    if (settings.subscribe !== undefined) this.#countHearing(true);
     /** Null in a cluster. @type {RedisNode|null} */
     this.node = settings.kind === 'cluster' ? null : makeNode();
     /** @type {RedisCluster|null} */
@@ -137,6 +138,7 @@ export class RedisBroker {
           this.cluster?.stale(node);
           this.clock.hurry();
         },
+        onSwitch: (isReplica, reason) => this.#nodeOnSwitch(isReplica, reason),
         onPublishLag,
         onRoundTrip,
       },
@@ -326,13 +328,13 @@ export class RedisBroker {
 
   /** @param {string} channel */
   #subscribe(channel) {
-    if (this.node !== null) return this.node.subscriptions.subscribe(channel);
+    if (this.node !== null) return this.node.hearing.subscribe(channel);
     return /** @type {RedisCluster} */ (this.cluster).subscribe(channel);
   }
 
   /** @param {string} channel */
   #unsubscribe(channel) {
-    if (this.node !== null) this.node.subscriptions.unsubscribe(channel);
+    if (this.node !== null) this.node.hearing.unsubscribe(channel);
     else this.cluster?.unsubscribe(channel);
   }
 
@@ -361,6 +363,18 @@ export class RedisBroker {
     const rooms = bytes.filter((channel) => this.keys.kindOf(channel) === CHANNEL_KIND.ROOM);
     if (rooms.length > 0)
       this.events?.onLost?.(rooms.map((channel) => this.keys.roomOfRedisChannel(channel)));
+  }
+
+  /** @param {boolean} isReplica what this worker hears now @param {string} reason */
+  #nodeOnSwitch(isReplica, reason) {
+    this.#countHearing(isReplica);
+    if (isReplica) this.log.info('the replica keeps up: hearing through it again');
+    else this.log.warn({ reason }, 'hearing from the primary of Redis, not through the replica');
+  }
+
+  /** @param {boolean} isReplica */
+  #countHearing(isReplica) {
+    this.counters.hearing = { primary: Number(!isReplica), replica: Number(isReplica) };
   }
 
   /** @param {string} reason @param {string} address of a node in a cluster; else empty */

@@ -74,6 +74,8 @@ export class RedisConnection {
     this.isReady = false;
     this.isClosed = false;
     this.attempts = 0;
+    /** The address in use, in the settings' list. */
+    this.place = 0;
     this.isProven = false;
     this.readyMs = 0;
     this.settings = settings;
@@ -92,6 +94,7 @@ export class RedisConnection {
       sentinelCommandTimeout: timeoutMs,
       retryStrategy: () => {
         this.#readCredentials();
+        this.#nextAddress();
         return this.#pauseMs();
       },
       // An error of a script has READONLY somewhere in its text. One read may bring many such
@@ -140,6 +143,15 @@ export class RedisConnection {
       this.reason = `${this.reason}; ${fault}`;
     // The former ones may be in an error that is still on its way.
     this.secrets = [...new Set([...redisSecrets(options), ...this.secrets])].slice(0, MAX_SECRETS);
+  }
+
+  /** One of several replicas: ioredis takes the address from its options when it connects. */
+  #nextAddress() {
+    const { kind, addresses } = this.settings;
+    if (kind !== 'server' || addresses.length < 2) return;
+    this.place = (this.place + 1) % addresses.length;
+    const { host, port } = addresses[this.place];
+    Object.assign(this.redis.options, { host, port });
   }
 
   #pauseMs() {

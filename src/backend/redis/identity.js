@@ -2,7 +2,8 @@
 // data.
 // - An address may lead to another server than before (DNS, a proxy, a failover), while older
 //   connections stay with the old one. Publishes would then reach no reader. So the `run_id` of
-//   both connections is compared when one of them is ready (`isSplit`).
+//   both connections is compared when one of them is ready (`isSplit`). A subscriber at a replica
+//   counts as one at the primary whose probes it has passed on.
 // - While a connection lives, a primary may become a replica and a primary again, with the data of
 //   another server. Its `master_replid` changes then. The worker asks for it every INTERVAL_MS, and
 //   reconnects if it has changed: a new connection asks for the fence of histories again.
@@ -30,15 +31,16 @@ const NO_REPLICATION_ID = /^0+$/;
 
 export class RedisIdentity {
   /**
-   * @param {object} parts @param {Connection} parts.commands @param {Connection} parts.subscriber
+   * @param {object} parts @param {Connection} parts.commands
    * @param {boolean} parts.isFenced a change of the replication ID ends histories
    * @param {() => void} parts.onUpdate `isSplit` or `isPrimary` may have changed
    * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved the
    *   replication ID has changed without a loss of data
    */
-  constructor({ commands, subscriber, isFenced, onUpdate, onMoved }) {
+  constructor({ commands, isFenced, onUpdate, onMoved }) {
     this.commands = commands;
-    this.subscriber = subscriber;
+    /** @type {Connection|null} */
+    this.subscriber = null;
     this.isFenced = isFenced;
     this.onUpdate = onUpdate;
     this.onMoved = onMoved;
@@ -69,8 +71,15 @@ export class RedisIdentity {
     this.#identify('commands');
   }
 
-  subscriberOnReady() {
+  /** @param {Connection} subscriber */
+  subscriberOnReady(subscriber) {
+    this.subscriber = subscriber;
     this.#identify('subscriber');
+  }
+
+  /** The subscriber hears, through a replica, what the server of `commands` publishes. */
+  subscriberOnProven() {
+    this.runIds.subscriber = this.runIds.commands;
   }
 
   /** When it asks next; on the live clock. */
@@ -87,8 +96,9 @@ export class RedisIdentity {
   /** @param {'commands'|'subscriber'} role */
   async #identify(role) {
     this.runIds[role] = '';
-    const server = await info(this[role], 'server');
-    if (server === null) return;
+    const connection = /** @type {Connection} */ (this[role]);
+    const server = await info(connection, 'server');
+    if (server === null || connection !== this[role]) return;
     this.runIds[role] = server.get('run_id') ?? '';
     this.onUpdate();
   }

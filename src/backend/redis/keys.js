@@ -5,6 +5,7 @@
 //   census, limits                 the same in the forms of v0.2.0 (old-workers.js)
 //   probe:<worker>                 channel of a worker's probes and of answers to it; in a cluster
 //                                  probe:<worker>:{<tag>}, one for each primary
+//   far                            exists while workers hear through replicas (publisher.js)
 //   blob:{<room>}:<random>         a publication too large for pub/sub, in a room without history
 //   history:{<room>}:meta          the position of the room's stream: fence, epoch, latest offset
 //   history:{<room>}:stream        its publications
@@ -39,6 +40,7 @@ export class Keys {
     this.roomHead = `${prefix}room:{`;
     this.fleetChannel = `${prefix}workers`;
     this.reportsChannel = `${prefix}servers`;
+    this.farKey = `${prefix}far`;
     this.oldFleetChannel = `${prefix}census`;
     this.oldReportsChannel = `${prefix}limits`;
     this.kindAt = Buffer.byteLength(prefix);

@@ -64,6 +64,10 @@ export class LoopbackProbe {
     return this.isRunning ? this.sentMs + ms : Number.POSITIVE_INFINITY;
   }
 
+  get nextToken() {
+    return (this.lastToken % 0xffffffff) + 1;
+  }
+
   /** @param {number} nowMs on the live clock */
   tick(nowMs) {
     if (!this.isRunning) return;
@@ -95,7 +99,7 @@ export class LoopbackProbe {
 
   /** @param {number} nowMs */
   #send(nowMs) {
-    const token = (this.lastToken % 0xffffffff) + 1;
+    const token = this.nextToken;
     this.lastToken = token;
     this.token = token;
     this.sentMs = nowMs;

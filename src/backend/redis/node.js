@@ -1,7 +1,7 @@
 // node.js: one Redis primary, which serves all rooms, or in a cluster those of its slots.
 //   publish --> publisher ==commands==> Redis ==subscriber==> onMessage
 //   publish to a room with history, history --> history --> publisher
-//   subscribe, unsubscribe --> subscriptions ==subscriber==> Redis
+//   subscribe, unsubscribe --> hearing --> subscriptions ==subscriber==> Redis, or its replica
 //
 // A node is up if both connections are ready, every wanted channel is subscribed, and a probe
 // (loopback-probe.js) has come back over them, because a Redis that answers handshakes may still
@@ -10,27 +10,30 @@
 // Both connections must lead to the same server, a primary that keeps its data (identity.js,
 // data-loss.js). If they differ and no probe comes back, publishes and reads are refused. The
 // subscriber reconnects to the address first; after PATIENCE_MS without a probe, the commands do so
-// too.
+// too. A subscriber at a replica (hearing.js) returns to the primary instead.
 
 import { TLSSocket } from 'node:tls';
+import { ReplyError } from 'ioredis';
 import { useFastPath } from '../../config/fast-paths.js';
 import { RedisConnection } from './connection.js';
 import { trackEmptying, watchEmptying } from './data-loss.js';
 import { ownCommandsFault } from './fast/own-commands.js';
-import { RedisPushes } from './fast/push-reader.js';
 import { tlsResetFault } from './fast/tls-reset.js';
+import { Hearing } from './hearing.js';
 import { RedisHistory } from './history.js';
 import { RedisIdentity } from './identity.js';
 import { LoopbackProbe } from './loopback-probe.js';
 import { RedisPublisher } from './publisher.js';
 import { RedisState } from './state.js';
-import { Subscriber } from './subscriber.js';
 
 /** Errors if this node does not serve a slot. */
 const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
 
 /** How long the node waits if an address leads to the wrong server. */
 const PATIENCE_MS = 20_000;
+/** How long Redis knows that workers hear through replicas, and how often they say so. */
+const FAR_MS = 60_000;
+const FAR_INTERVAL_MS = 20_000;
 
 /**
  * @typedef {object} NodeEvents
@@ -42,6 +45,7 @@ const PATIENCE_MS = 20_000;
  * @property {(channels: string[]) => void} onMoved these channels moved here from another node and
  *   may have missed publications
  * @property {() => void} onStale the node has lost slots
+ * @property {(isReplica: boolean, reason: string) => void} onSwitch as of HearingEvents
  * @property {(ms: number) => void} [onPublishLag]
  * @property {(seconds: number) => void} [onRoundTrip]
  */
@@ -72,6 +76,8 @@ export class RedisNode {
   provenMs = 0;
   isReconnect = { commands: false, subscriber: false };
   isClosed = false;
+  /** When this node last said that it hears through a replica; on the live clock. */
+  saidFarMs = 0;
 
   /** @param {NodeParts} parts */
   constructor(parts) {
@@ -81,15 +87,16 @@ export class RedisNode {
     this.counters = counters;
     this.events = events;
     this.keys = keys;
-    this.commands = this.#makeConnection(parts, 'commands', {
+    this.commands = new RedisConnection({
+      settings: parts.settings,
+      address: parts.address,
+      name: `${config.redisPrefix}commands`,
+      timeoutMs: config.redisTimeoutMs,
+      checkReset: resetCheck(config, counters),
       onReady: () => this.#commandsOnReady(),
       onAway: (reason) => this.#onAway(reason),
     });
-    this.subscriber = this.#makeConnection(parts, 'subscriber', {
-      onReady: () => this.#subscriberOnReady(),
-      onAway: (reason) => this.#subscriberOnAway(reason),
-    });
-    this.#listen(config);
+    this.#listen();
     this.publisher = this.#makePublisher(config);
     const streams = {
       publisher: this.publisher,
@@ -102,20 +109,12 @@ export class RedisNode {
     };
     this.history = new RedisHistory(streams);
     this.state = new RedisState(streams);
-    this.subscriptions = new Subscriber({
-      connection: this.subscriber,
-      isSharded: this.isSharded,
-      roomLingerMs: config.roomLingerMs,
-      onLive: () => this.#subscriptionsOnLive(),
-      onRefused: (reason) => {
-        if (this.isSharded) events.onStale();
-        if (!this.subscriptions.isLive) this.#onAway(reason);
-      },
-      onMoved: events.onMoved,
-    });
+    /** @type {LoopbackProbe} */
+    this.probe = this.#makeProbe();
+    /** @type {Hearing} */
+    this.hearing = this.#makeHearing(parts);
     this.identity = new RedisIdentity({
       commands: this.commands,
-      subscriber: this.subscriber,
       isFenced: config.historyFence === 'strict',
       onUpdate: () => {
         this.#checkServers();
@@ -129,39 +128,47 @@ export class RedisNode {
         events.onMoved([...this.subscriptions.channels.keys()]);
       },
     });
-    this.probe = this.#makeProbe();
   }
 
-  /**
-   * @param {NodeParts} parts @param {'commands'|'subscriber'} role
-   * @param {{onReady: () => void, onAway: (reason: string) => void}} listeners
-   */
-  #makeConnection({ settings, address, config, counters }, role, listeners) {
-    return new RedisConnection({
+  /** What the worker hears now. @returns {import('./subscriber.js').Subscriber} */
+  get subscriptions() {
+    return this.hearing.current.subscriptions;
+  }
+
+  /** @returns {RedisConnection} */
+  get subscriber() {
+    return this.hearing.current.connection;
+  }
+
+  /** @param {NodeParts} parts @returns {Hearing} */
+  #makeHearing({ settings, address, config }) {
+    const { events, counters, clock, probe, isSharded } = this;
+    return new Hearing({
       settings,
       address,
-      name: `${config.redisPrefix}${role}`,
-      timeoutMs: config.redisTimeoutMs,
-      checkReset: (stream) =>
-        stream instanceof TLSSocket &&
-        useFastPath('redis_reset', config, counters, () => tlsResetFault(stream)),
-      ...listeners,
+      config,
+      counters,
+      clock,
+      probe,
+      isSharded,
+      checkReset: resetCheck(config, counters),
+      onSlotMoved: events.onStale,
+      events: {
+        onReady: () => this.#subscriberOnReady(),
+        onLive: () => this.#subscriptionsOnLive(),
+        onAway: (reason) => this.#subscriberOnAway(reason),
+        onRefused: (reason) => {
+          if (isSharded) events.onStale();
+          if (!this.subscriptions.isLive) this.#onAway(reason);
+        },
+        onMoved: events.onMoved,
+        onMessage: events.onMessage,
+        onSwitch: events.onSwitch,
+      },
     });
   }
 
-  /** @param {NodeConfig} config */
-  #listen(config) {
-    const { counters, isSharded } = this;
-    const { onMessage, onStale } = this.events;
-    const { redis } = this.subscriber;
-    const pushes = new RedisPushes({ kind: isSharded ? 'smessage' : 'message', onMessage });
-    redis.on('connect', () => {
-      useFastPath('redis_pushes', config, counters, () => pushes.attach(redis.stream));
-    });
-    // A Redis without pushes (RESP2) has this event.
-    redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
-    // Redis has ended subscriptions, because their slot has moved.
-    if (isSharded) redis.on('moved', onStale);
+  #listen() {
     const { redis: commands } = this.commands;
     commands.on('connect', () => watchEmptying(commands.stream, () => this.#redisOnEmptied()));
   }
@@ -186,6 +193,7 @@ export class RedisNode {
     });
   }
 
+  /** @returns {LoopbackProbe} */
   #makeProbe() {
     return new LoopbackProbe({
       publish: (token) => this.publisher.send(this.probeChannel, token),
@@ -204,15 +212,16 @@ export class RedisNode {
   open(probeChannel) {
     this.probeOn(probeChannel);
     this.commands.open();
-    this.subscriber.open();
+    this.hearing.open();
   }
 
   /** Sends its probes through this channel. @param {string} channel in one of its slots */
   probeOn(channel) {
     this.probe.stop();
-    if (this.probeChannel !== '') this.subscriptions.unsubscribe(this.probeChannel);
+    if (this.probeChannel !== '') this.hearing.unsubscribe(this.probeChannel);
     this.probeChannel = channel;
-    this.subscriptions.subscribe(channel).then(
+    this.hearing.probeOn(channel);
+    this.hearing.subscribe(channel).then(
       () => {
         if (this.probeChannel === channel && this.subscriptions.isLive)
           this.probe.start(this.clock.nowMs);
@@ -250,15 +259,18 @@ export class RedisNode {
     unanswered.expireLate(nowMs);
     this.probe.tick(nowMs);
     this.identity.tick(nowMs);
-    return unanswered.isWaiting ? nowMs : Math.min(this.probe.dueMs, this.identity.dueMs);
+    const { hearing } = this;
+    hearing.tick(nowMs, this.commands.isReady);
+    if (hearing.replica !== null && nowMs - this.saidFarMs >= FAR_INTERVAL_MS) this.#sayFar(nowMs);
+    if (unanswered.isWaiting) return nowMs;
+    return Math.min(this.probe.dueMs, this.identity.dueMs, hearing.dueMs);
   }
 
   close() {
     this.isClosed = true;
     this.probe.stop();
-    this.subscriptions.lose();
+    this.hearing.close();
     this.commands.close();
-    this.subscriber.close();
   }
 
   #commandsOnReady() {
@@ -269,6 +281,8 @@ export class RedisNode {
     this.history.reset();
     this.state.reset();
     trackEmptying(this.commands.redis);
+    // Before the probe, so that the node is up only afterwards.
+    if (this.hearing.replica !== null) this.#sayFar(this.clock.nowMs);
     this.identity.commandsOnReady(this.clock.nowMs);
     this.#checkServers();
     this.probe.restart(this.clock.nowMs);
@@ -277,8 +291,16 @@ export class RedisNode {
 
   #subscriberOnReady() {
     // Before the subscriptions, because after them RESP2 permits no other commands.
-    this.identity.subscriberOnReady();
-    this.subscriptions.restore();
+    if (!this.hearing.isReplica) this.identity.subscriberOnReady(this.subscriber);
+  }
+
+  /** Publishers store large publications also if only replicas have subscribers. @param {number} nowMs */
+  #sayFar(nowMs) {
+    this.saidFarMs = nowMs;
+    const { redis } = this.commands;
+    redis.set(this.keys.farKey, '1', 'PX', FAR_MS).catch((error) => {
+      if (error instanceof ReplyError) this.events.onRefused(this.commands.describe(error));
+    });
   }
 
   #subscriptionsOnLive() {
@@ -292,7 +314,6 @@ export class RedisNode {
   /** @param {string} reason */
   #subscriberOnAway(reason) {
     this.probe.stop();
-    this.subscriptions.lose();
     this.#onAway(reason);
   }
 
@@ -308,6 +329,7 @@ export class RedisNode {
     this.commands.prove();
     this.isProven = true;
     this.provenMs = this.clock.nowMs;
+    if (this.hearing.isReplica) this.identity.subscriberOnProven();
     this.#checkServers();
     this.events.onUpdate();
   }
@@ -315,6 +337,8 @@ export class RedisNode {
   /** @param {boolean} hasAnswered has any probe come back over this subscriber? */
   #probeOnDead(hasAnswered) {
     const reason = 'publications do not reach the subscriber';
+    if (this.hearing.isReplica)
+      return this.hearing.leaveReplica('publications do not come through the replica');
     this.subscriber.destroy(reason);
     // The other connection may lead to a server that no other worker uses.
     const isPatient = hasAnswered || this.clock.nowMs - this.provenMs < PATIENCE_MS;
@@ -332,6 +356,9 @@ export class RedisNode {
     else if (isSplit && !this.isProven)
       obstacle = 'the connections lead to different Redis servers';
     this.publisher.obstruct(obstacle);
+    // What the replica passes on is of the former primary.
+    if (isSplit && !this.isProven && this.hearing.isReplica)
+      this.hearing.leaveReplica('the commands reach another primary');
   }
 
   /** @param {unknown} error */
@@ -342,4 +369,11 @@ export class RedisNode {
     this.isProven = false;
     this.#onAway(this.commands.describe(cause));
   }
+}
+
+/** @param {NodeConfig} config @param {NodeParts['counters']} counters */
+function resetCheck(config, counters) {
+  return (/** @type {import('node:net').Socket} */ stream) =>
+    stream instanceof TLSSocket &&
+    useFastPath('redis_reset', config, counters, () => tlsResetFault(stream));
 }

@@ -67,6 +67,8 @@ export class RedisPublisher {
     });
     this.publishHead = isSharded ? '*3\r\n$8\r\nSPUBLISH\r\n' : '*3\r\n$7\r\nPUBLISH\r\n';
     this.storeHead = storeHead(isSharded);
+    /** As RESP; in a cluster the keys of a call must have one slot. */
+    this.storeKey = isSharded ? '' : bulk(keys.farKey);
     this.onceHead = onceHead(isSharded);
     /** Messages of this tick, in order. @type {Message<any>[]} */
     this.gathered = [];
@@ -246,11 +248,12 @@ export class Message extends OwnCommand {
   }
 
   get maxWireBytes() {
+    const { storeHead, storeKey } = this.publisher;
     // A channel may take three bytes a character; the heads and lengths fit in the rest.
     const head =
       this.key === ''
         ? 64
-        : 128 + this.publisher.storeHead.length + this.key.length * 3 + this.stored.length;
+        : 128 + storeHead.length + storeKey.length * 3 + this.key.length * 3 + this.stored.length;
     return head + this.channel.length * 3 + this.bodyBytes;
   }
 
@@ -267,7 +270,7 @@ export class Message extends OwnCommand {
     }
     const ttl = String(BLOB_TTL_MS);
     at += buffer.write(
-      `${this.publisher.storeHead}$${Buffer.byteLength(key)}\r\n${key}\r\n${channelHead}`,
+      this.publisher.storeHead + bulk(key) + this.publisher.storeKey + channelHead,
       at,
     );
     at = this.writeBody(buffer, at);
@@ -401,12 +404,15 @@ function onceHead(isSharded) {
 /** RESP of a script call, up to its key. @param {boolean} isSharded */
 function storeHead(isSharded) {
   const [publish, count] = isSharded ? ['SPUBLISH', 'SHARDNUMSUB'] : ['PUBLISH', 'NUMSUB'];
-  // Without subscribers nothing is stored, because anybody may publish to empty rooms. SET comes
-  // first: if Redis refuses it, nothing is published.
+  // Without subscribers nothing is stored, because anybody may publish to empty rooms. Subscribers
+  // at a replica are not counted here: while there are such workers, the second key exists. SET
+  // comes first: if Redis refuses it, nothing is published.
+  const isFar = isSharded ? '' : `and redis.call('EXISTS',KEYS[2])==0 `;
   const script =
-    `if redis.pcall('PUBSUB','${count}',ARGV[1])[2]==0 then return 0 end ` +
+    `if redis.pcall('PUBSUB','${count}',ARGV[1])[2]==0 ${isFar}then return 0 end ` +
     `redis.call('SET',KEYS[1],ARGV[3],'PX',ARGV[4]) return redis.call('${publish}',ARGV[1],ARGV[2])`;
-  return `*8\r\n$4\r\nEVAL\r\n$${script.length}\r\n${script}\r\n$1\r\n1\r\n`;
+  const keys = isSharded ? 1 : 2;
+  return `*${7 + keys}\r\n${bulk('EVAL')}${bulk(script)}${bulk(String(keys))}`;
 }
 
 /** @param {string} reason @returns {Promise<never>} */

@@ -131,6 +131,20 @@ export class Subscriber {
     if (this.joining.size > 0) this.#schedule();
   }
 
+  /** Wants them when its connection is ready. @param {Iterable<string>} channels */
+  want(channels) {
+    for (const channel of channels) this.channels.set(channel, new Subscription(channel, 0));
+  }
+
+  /** Another subscriber hears the channels from now on, and its confirmations count. */
+  retire() {
+    for (const subscription of this.channels.values()) {
+      subscription.confirming?.resolve();
+      subscription.confirming = null;
+    }
+    this.lose();
+  }
+
   /** @param {string[]} channels that have lingered long enough */
   #leave(channels) {
     for (const channel of channels) {
