@@ -7,7 +7,7 @@
 export const FIGURES = [
   {
     page: 'README.md',
-    find: /\*\*Fast fan-out\.\*\*[^|]*?: (\d+) times the\s+deliveries of a careful `ws` server/,
+    find: /\*\*Fast fan-out\.\*\*[^|]*?: (\d+ to \d+) times the\s+deliveries of a careful `ws` server/,
     unit: '×',
     about: 'the deliveries of a careful ws server on the same two cores',
     command: 'npm run bench',
