@@ -3,7 +3,7 @@
 /** @import { ParseArgsConfig } from 'node:util' */
 /** @import { Output } from './output.js' */
 
-/** @typedef {Readonly<Record<string, string|boolean|undefined>>} Values of options */
+/** @typedef {Readonly<Record<string, string|boolean|(string|boolean)[]|undefined>>} Values of options */
 
 /**
  * @typedef {object} Command what a command exports as `command`

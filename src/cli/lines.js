@@ -17,14 +17,15 @@ const POSITION = /** @type {const} */ ({ 'epoch?': 'string', 'offset?': 'number'
 const NEWLINE = 0x0a;
 
 /**
- * @param {Context} context @param {string} room @param {string|undefined} key
+ * @param {Context} context @param {string} room
+ * @param {{key?: string, audience?: string[]}} options of each message
  * @param {(line: string) => string} payloadOf JSON of a line @throws {Failure} with the line
  */
-export async function publishLines(context, room, key, payloadOf) {
+export async function publishLines(context, room, options, payloadOf) {
   const { target, stdin, signal, output } = context;
   if (stdin.isTTY) output.note('reading payloads from the terminal: end them with Ctrl-D');
   signal.addEventListener('abort', () => stdin.destroy(), { once: true });
-  const fields = JSON.stringify({ room, key }).slice(0, -1);
+  const fields = JSON.stringify({ room, ...options }).slice(0, -1);
   /** @param {(payload: string) => Promise<Position>} publish */
   const publishAll = async (publish) => {
     let count = 0;
@@ -33,7 +34,7 @@ export async function publishLines(context, room, key, payloadOf) {
         const payload = payloadOf(line);
         const { epoch, offset } = await patient(context, () => publish(payload));
         count++;
-        if (!output.isText) output.record({ room, key, epoch, offset }, () => []);
+        if (!output.isText) output.record({ room, ...options, epoch, offset }, () => []);
       } catch (error) {
         const failure = Failure.of(error);
         failure.message = `line ${count + 1}: ${failure.message} (${count} published before)`;
@@ -48,7 +49,7 @@ export async function publishLines(context, room, key, payloadOf) {
     );
   return withClient(context, (client, ended) =>
     publishAll((payload) =>
-      Promise.race([client.publish(room, JSON.parse(payload), { key }), ended]),
+      Promise.race([client.publish(room, JSON.parse(payload), options), ended]),
     ),
   );
 }

@@ -6,10 +6,11 @@ import { EXIT, Failure } from './failure.js';
 import { publishLines } from './lines.js';
 import { textOption } from './options.js';
 
-/** @import { Command, Context } from './command.js' */
+/** @import { Command, Context, Values } from './command.js' */
 
 /** More than any payload that a server takes inline. */
 const MAX_STDIN_BYTES = 16 * 1024 * 1024;
+const MAX_AUDIENCES = 4;
 const POSITION = /** @type {const} */ ({ 'epoch?': 'string', 'offset?': 'number' });
 
 /** @type {Command} */
@@ -23,21 +24,25 @@ backend. Otherwise it comes from the user of the token, or from a client of an o
   --text             PAYLOAD is a text, and not JSON
   --lines            each line of stdin is a payload, published in order; ends at the first refusal
   --key KEY          in a room with state: PAYLOAD becomes the value of KEY; null removes it
+  --audience NAME    only members who hold this audience get it; up to four times, for any of them
 `,
   names: ['ROOM', 'PAYLOAD?'],
   options: {
     text: { type: 'boolean', short: 't' },
     lines: { type: 'boolean' },
     key: { type: 'string' },
+    audience: { type: 'string', multiple: true },
   },
   async run(context) {
     const { args, values, target, output } = context;
     const [room, argument] = args;
     const key = textOption(values, 'key');
+    const audience = audienceIn(values);
+    const options = audience === undefined ? { key } : { key, audience };
     if (values.lines) {
       if (argument !== undefined && argument !== '-')
         throw new Failure(EXIT.usage, 'with --lines the payloads come from stdin, without PAYLOAD');
-      return publishLines(context, room, key, (text) => payloadOf(text, values.text === true));
+      return publishLines(context, room, options, (text) => payloadOf(text, values.text === true));
     }
     if (argument === undefined) throw new Failure(EXIT.usage, 'expected ROOM PAYLOAD');
     const given = argument === '-' ? await readStdin(context) : argument;
@@ -46,19 +51,26 @@ backend. Otherwise it comes from the user of the token, or from a client of an o
     let position = {};
     if (target.apiKey !== '') {
       // The payload keeps its bytes.
-      const fields = JSON.stringify({ room, key });
+      const fields = JSON.stringify({ room, ...options });
       const body = `${fields.slice(0, -1)},"payload":${payload}}`;
       position = await callApi(context, '/publish', POSITION, body);
     } else
       await withClient(context, async (client) => {
-        position = await client.publish(room, JSON.parse(payload), { key });
+        position = await client.publish(room, JSON.parse(payload), options);
       });
     const { epoch, offset } = position;
-    output.record({ room, key, epoch, offset }, () => [
+    output.record({ room, ...options, epoch, offset }, () => [
       offset === undefined ? `published to ${room}` : `published to ${room}, offset ${offset}`,
     ]);
   },
 };
+
+/** @param {Values} values @returns {string[]|undefined} @throws {Failure} */
+function audienceIn({ audience }) {
+  if (Array.isArray(audience) && audience.length > MAX_AUDIENCES)
+    throw new Failure(EXIT.usage, `--audience may be given up to ${MAX_AUDIENCES} times`);
+  return /** @type {string[]|undefined} */ (audience);
+}
 
 /** @param {string} given @param {boolean} isText @returns {string} JSON */
 function payloadOf(given, isText) {

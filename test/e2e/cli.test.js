@@ -187,6 +187,38 @@ test('publish --key sets keys of a room with state, and tail shows them', OPTION
   assert.match(missing.err, /key/);
 });
 
+test('publish --audience says for whom the message is', OPTIONS, async () => {
+  const { url, secret, api } = await guarded();
+  const tokenOf = (/** @type {object} */ claims, rooms = {}) =>
+    token({ sub: 'ann', rooms: { ...RIGHTS.rooms, ...rooms }, ...claims });
+  const byKey = { FANFARE_URL: url, FANFARE_API_KEY: secret };
+  const byToken = { FANFARE_URL: url, FANFARE_TOKEN: tokenOf({}, { audience: ALL }) };
+  const publish = (/** @type {Record<string, string>} */ env, /** @type {string[]} */ names) =>
+    call(['publish', 'h.eyes', '1', ...names.flatMap((name) => ['--audience', name])], env);
+  const first = await publish(byKey, ['staff', 'vip']);
+  assert.deepEqual([first.code, first.lines[0].audience], [0, ['staff', 'vip']], first.err);
+  assert.equal((await publish(byToken, ['vip'])).code, 0);
+  assert.equal((await publish(byToken, [])).code, 0);
+  const lines = ['publish', 'h.eyes', '--lines', '--audience', 'staff'];
+  for (const env of [byKey, byToken])
+    assert.equal((await call(lines, env, { input: '2\n' })).code, 0);
+  const { body } = await api('/rooms/h.eyes/history');
+  assert.deepEqual(
+    body.messages.map((/** @type {any} */ one) => one.audience),
+    [['staff', 'vip'], ['vip'], undefined, ['staff'], ['staff']],
+  );
+  const seenBy = async (/** @type {object} */ claims) => {
+    const env = { FANFARE_URL: url, FANFARE_TOKEN: tokenOf(claims) };
+    const { lines: seen } = await call(['history', 'h.eyes'], env);
+    return seen.map(({ offset }) => offset);
+  };
+  assert.deepEqual(await seenBy({}), [3]);
+  assert.deepEqual(await seenBy({ audiences: ['vip'] }), [1, 2, 3]);
+  const refused = await publish({ FANFARE_URL: url, FANFARE_TOKEN: tokenOf({}) }, ['vip']);
+  assert.deepEqual([refused.code, refused.out], [77, '']);
+  assert.match(refused.err, /rooms\.audience/);
+});
+
 test('at Ctrl-C tail closes its connection, and does not break it', OPTIONS, async (t) => {
   const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
   t.after(() => server.close());
