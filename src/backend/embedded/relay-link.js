@@ -32,6 +32,9 @@ const NO_VERSION = 0;
 /** Unsent bytes. Above it the primary is not reading, and new requests are refused. */
 const MAX_PENDING_BYTES = 16 * 1024 * 1024;
 
+/** What the socket reads at a time. Without it, Node allocates as much for each read. */
+const readBuffer = Buffer.allocUnsafeSlow(65_536);
+
 /** @import { Deferred } from '../deferred.js' */
 /** @import { Socket } from 'node:net' */
 /** @import { Answer, OnAnswer } from './relay-requests.js' */
@@ -111,19 +114,28 @@ export class RelayLink {
   /** Rejects if there is no relay or it has another version. */
   async open() {
     const { requests } = this;
-    const socket = connect(this.path);
+    const reader = new MessageReader((buffer, start, end) => this.#receive(buffer, start, end));
+    const socket = connect({
+      path: this.path,
+      onread: {
+        buffer: readBuffer,
+        callback: (bytes) => {
+          requests.hear();
+          // Publications stay in memory as slices of what was read with them.
+          const chunk = Buffer.allocUnsafeSlow(bytes);
+          readBuffer.copy(chunk, 0, 0, bytes);
+          reader.read(chunk);
+          return true;
+        },
+      },
+    });
     this.socket = socket;
     await new Promise((resolve, reject) => {
       socket.once('error', reject);
       socket.once('connect', () => resolve(undefined));
     });
-    const reader = new MessageReader((buffer, start, end) => this.#receive(buffer, start, end));
     socket.removeAllListeners('error');
     socket.on('error', (error) => this.log.debug({ err: error }, 'relay: link error'));
-    socket.on('data', (chunk) => {
-      requests.hear();
-      reader.read(chunk);
-    });
     socket.on('close', () => this.#socketOnClose());
     this.writer.hello(process.pid);
     this.writer.writeTo(socket);
