@@ -26,7 +26,7 @@ const MAX_STOLEN_SHARE = 0.05;
 const MAX_REPEATS = 2;
 
 /** What a run without --only and --workloads leaves out, so that it takes 45 minutes at most. */
-const ON_REQUEST = ['tutorial', 'saturated-5000', 'low-5000'];
+const ON_REQUEST = ['tutorial', 'saturated-5000', 'low-5000', 'fixed-rooms'];
 const byDefault = (/** @type {string} */ name) => !ON_REQUEST.includes(name);
 
 const { values: options } = readOptions(

@@ -6,7 +6,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { percentileMs } from '../../test/harness/latency.js';
-import { fixedRates } from './fixed-rates.js';
+import { fixedRates, fixedRooms } from './fixed-rates.js';
 import { searchRate } from './search.js';
 import { quiet } from './servers.js';
 import {
@@ -76,6 +76,7 @@ export const NO_ECHO = 'has no echo';
 /** @type {Record<string, Workload>} */
 export const WORKLOADS = {
   fixed: { ...fixedRates, rounds: MANY_ROUNDS },
+  'fixed-rooms': { ...fixedRooms, rounds: MANY_ROUNDS },
   ...saturated(1000),
   ...saturated(5000),
   idle: {
