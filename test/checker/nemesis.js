@@ -13,6 +13,7 @@ import { startRedis } from '../harness/redis.js';
 import { pause } from '../harness/run.js';
 import { until } from '../harness/server.js';
 import { Firewall, isPrivate } from '../helpers/private-network.js';
+import { NEMESES_OF_REGIONS } from './nemesis-regions.js';
 import { NEMESES_OF_TOPOLOGIES } from './nemesis-topologies.js';
 import { Fanfare, PASSWORD, USER, USER_ARGS } from './trial.js';
 
@@ -49,7 +50,7 @@ const NOTICE_MS = 15_000;
  * @typedef {object} Nemesis
  * @property {string} name
  * @property {readonly [number, number]} holdMs for how long, in a random run: from, to
- * @property {'redis'|'sentinel'|'cluster'} [on] it is Redis that suffers, or the way to it, if the
+ * @property {'redis'|'sentinel'|'cluster'|'region'} [on] it is Redis that suffers, or the way to it, if the
  *   servers have it in this form
  * @property {boolean} [needsProxy]
  * @property {boolean} [needsWires]
@@ -470,6 +471,7 @@ export const NEMESES = Object.freeze({
     needsProxy: true,
     inflict: weather({ isSilent: true }),
   },
+  ...NEMESES_OF_REGIONS,
   ...NEMESES_OF_TOPOLOGIES,
 });
 

@@ -25,12 +25,12 @@ import { becomePrivate, canBePrivate, isPrivate } from '../helpers/private-netwo
 import { NEMESES, possibleNemeses } from './nemesis.js';
 import { Random } from './random.js';
 import { printReport } from './report.js';
-import { clusterStore, sentinelStore } from './stores.js';
+import { clusterStore, regionStore, sentinelStore } from './stores.js';
 import { startTrial } from './trial.js';
 
 /** What a run draws, and the server of each topology; listed twice: twice as often. */
 const PROFILE = Object.freeze({
-  topology: ['redis', 'redis', 'embedded', 'sentinel', 'cluster'],
+  topology: ['redis', 'redis', 'embedded', 'sentinel', 'cluster', 'region'],
   readers: ['quick', 'slow'],
 });
 const { values: options, given } = readOptions(
@@ -47,7 +47,7 @@ const { values: options, given } = readOptions(
   publishers N | whole 1..1000 | 20 | clients that publish
   rate N | number 1..10000 | 500 | messages a second of all publishers
   history-size N | whole 1..10000 | 150 | messages a room keeps; few, so that some are gone and clients must get a notice
-  topology T | one of redis embedded sentinel cluster | | backend; drawn by the seed
+  topology T | one of redis embedded sentinel cluster region | | backend; drawn by the seed
   readers R | one of quick slow | | speed of the readers; drawn by the seed
   pusher | | | adds clients of Pusher's protocol in a shared app
   centrifugo | | | adds centrifuge-js over each of its transports
@@ -73,6 +73,7 @@ const LEAVING_SHARE = 0.05;
 const LATE_MS = 4000;
 const STORES = Object.freeze({
   sentinel: sentinelStore,
+  region: regionStore,
   /**
    * Only faults promote replicas. If Redis promoted one while its primary is frozen, the primary would
    * pass on earlier messages of plain rooms when it thaws, after later ones (docs/guarantees.md).
@@ -136,7 +137,7 @@ async function trial(test) {
     seed,
     historySize: options.historySize,
     embedded,
-    viaProxy: topology === 'redis',
+    viaProxy: topology === 'redis' || topology === 'region',
     store: STORES[/** @type {keyof typeof STORES} */ (topology)],
     path: options.keep || undefined,
     hasWebhooks: options.webhooks,

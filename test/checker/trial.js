@@ -33,6 +33,8 @@ const BACK_MS = 90_000;
  */
 const GAUGES_BACK_MS = 30_000;
 const READING_MS = 300;
+/** A replica that was left often is heard again after 48 probes of 1.5 s. */
+const REGION_MS = 120_000;
 /** Gauges that must return to their earlier values when all clients have left. */
 const GAUGES = Object.freeze([
   'websocket_connections_total',
@@ -49,7 +51,17 @@ const GAUGES = Object.freeze([
  * @property {Record<string, string>} env
  * @property {RedisServer[]} [sentinels]
  * @property {import('../harness/redis-cluster.js').Cluster} [cluster]
+ * @property {Region} [region]
  */
+/**
+ * Another region, with every other server.
+ * @typedef {object} Region
+ * @property {RedisServer} replica through which they hear
+ * @property {TcpProxy} wire from the replica to its primary
+ * @property {TcpProxy} line from these servers to the primary
+ * @property {Record<string, string>} env settings of these servers
+ */
+/** @typedef {import('../helpers/tcp-proxy.js').TcpProxy} TcpProxy */
 
 /**
  * @typedef {object} Setting
@@ -214,7 +226,8 @@ export class Trial {
   }
 
   get topology() {
-    const { sentinels, cluster } = this.store;
+    const { sentinels, cluster, region } = this.store;
+    if (region) return 'region';
     return sentinels ? 'sentinel' : cluster ? 'cluster' : 'redis';
   }
 
@@ -272,6 +285,8 @@ export class Trial {
     workload.silence();
     await workload.mark();
     await workload.stop();
+    if (this.store.region !== undefined)
+      await until(() => this.#hearReplica(), REGION_MS, 'all workers back at the replica');
     await this.#gauges('after');
     recorder.close();
     const report = checkRecord(this.path);
@@ -285,6 +300,13 @@ export class Trial {
     const areBack = () => [...people, ...commuters].every(({ isJoined }) => isJoined);
     await until(areBack, BACK_MS, 'all people in their rooms');
     return webhooks.settle();
+  }
+
+  /** Do all workers of the region hear through its replica? */
+  async #hearReplica() {
+    for (const server of this.servers)
+      if ((await server.metrics()).get('fanfare_hearing_workers{from="primary"}')) return false;
+    return true;
   }
 
   /** Webhooks that wait, over all servers. */
@@ -392,6 +414,7 @@ export async function startTrial(t, setting) {
       SERVER_ID: `server-${i}`,
       ...(!embedded && env),
       ...(!embedded && proxy && { REDIS_URL: `redis://${hosts[i]}:${proxy.port}` }),
+      ...(i % 2 === 1 && store.region?.env),
     };
     const server = new Fanfare(t, settings, setting.main);
     await server.start();

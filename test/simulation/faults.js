@@ -4,6 +4,7 @@
 // some that real ones do not: half-open links, clocks that jump, writes that are lost to the last
 // millisecond.
 
+import { FAULTS_OF_REGIONS } from './faults-of-regions.js';
 import { cut, FAULTS_OF_REPLICAS } from './faults-of-replicas.js';
 
 /** @import { Random } from '../checker/random.js' */
@@ -13,7 +14,7 @@ import { cut, FAULTS_OF_REPLICAS } from './faults-of-replicas.js';
 /**
  * @typedef {object} Fault
  * @property {readonly [number, number]} holdMs for how long: from, to
- * @property {'redis'|'replicas'|'sentinel'|'cluster'|'webhooks'} [needs] `redis`: in any topology;
+ * @property {'redis'|'replicas'|'sentinel'|'cluster'|'region'|'webhooks'} [needs] `redis`: in any topology;
  *   `replicas`: Sentinels or a cluster
  * @property {(world: World, random: Random) => Heal|Promise<Heal>} inflict
  */
@@ -281,6 +282,7 @@ export const FAULTS = Object.freeze({
     },
   },
   ...FAULTS_OF_REPLICAS,
+  ...FAULTS_OF_REGIONS,
 });
 
 /**

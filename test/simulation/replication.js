@@ -97,8 +97,13 @@ export class Replication {
   }
 
   #leave() {
-    this.#socket?.destroy();
+    this.reconnect();
     this.#socket = null;
+  }
+
+  /** Its connection breaks. */
+  reconnect() {
+    this.#socket?.destroy();
   }
 
   #connect() {
@@ -166,7 +171,8 @@ export class Replication {
       if (socket.destroyed) return;
       const { isContinued } = beginning;
       // The snapshot is of now.
-      link.cargo.push({ ...server.beginningFor(link.replicationId, link.offset), isContinued });
+      const now = server.beginningFor(link.replicationId, link.offset);
+      link.cargo.push({ ...now, isContinued, publications: isContinued ? now.publications : [] });
       socket.write(TICKET);
       server.replicas.add(outlet.add);
     });

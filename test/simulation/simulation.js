@@ -64,7 +64,7 @@ const ENV = Object.freeze({
 /**
  * What a seed means. Everything in it is JSON, so that a reduced run can be written down.
  * @typedef {object} Plan
- * @property {number} seed @property {'redis'|'embedded'|'sentinel'|'cluster'} topology
+ * @property {number} seed @property {'redis'|'embedded'|'sentinel'|'cluster'|'region'} topology
  * @property {number} servers @property {number} workers of each
  * @property {number} pieces share of parcels that arrive in pieces
  * @property {number} leastReplicas primaries with fewer that keep up refuse writes
@@ -107,7 +107,11 @@ export function wholePlan(given) {
 export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
   const random = new Random(seed);
   /** @type {Plan['topology']} */
-  const topology = random.pick(['redis', 'redis', 'embedded', 'sentinel', 'cluster']);
+  const drawn = random.pick(['redis', 'redis', 'embedded', 'sentinel', 'cluster']);
+  // A third of the first kind. The chance of its own keeps the meaning of the other seeds.
+  const isRegion = drawn === 'redis' && new Random(seed + 5).next() < 0.33;
+  /** @type {Plan['topology']} */
+  const topology = isRegion ? 'region' : drawn;
   const isMixed = random.next() < 0.5;
   const hasWebhooks = isMixed && random.next() < 0.4;
   /** @type {Plan} */
@@ -141,6 +145,8 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
   if (hasWebhooks && given.messages === undefined && random.below(2) === 0)
     plan.messages = ['h.0', 'p.1'];
   if (plan.topology === 'embedded') plan.servers = 1;
+  // Its replica may be away, and decides nothing.
+  if (plan.topology === 'region') plan.leastReplicas = 0;
   plan.schedule = given.schedule ?? drawSchedule(plan, new Random(seed + 2), chaosMs, only);
   return plan;
 }

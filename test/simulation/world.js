@@ -14,7 +14,9 @@ const POLL_MS = 50;
 const SNAPSHOT_MS = 1000;
 const SNAPSHOTS = 8;
 /** Servers of Redis in each topology. */
-const NODES = Object.freeze({ embedded: 0, redis: 1, sentinel: 2, cluster: 6 });
+const NODES = Object.freeze({ embedded: 0, redis: 1, sentinel: 2, cluster: 6, region: 2 });
+/** The name of the primary, where each region finds it. */
+const PRIMARY = 'primary';
 const MAX_LAG_MS = 3000;
 
 /** @import { Machine } from './machine.js' */
@@ -100,6 +102,11 @@ export class World {
     }
     this.sentinels = plan.topology === 'sentinel' ? new Sentinels(fleet, this.nodes) : null;
     this.cluster = plan.topology === 'cluster' ? new SimulatedCluster(fleet, this.nodes) : null;
+    if (plan.topology === 'region') {
+      const [primary, replica] = this.nodes;
+      this.lead(primary);
+      replica.replication.follow(primary);
+    }
     /** @type {SimulatedFanfare[]} */
     this.servers = [];
     for (let i = 0; i < plan.servers; i++) this.#addServer(i);
@@ -120,6 +127,8 @@ export class World {
       WORKERS: String(plan.workers),
       SERVER_ID: `server-${i}`,
       ...this.#redisEnv,
+      // Every other server is in the region of the replica.
+      ...(plan.topology === 'region' && i % 2 === 1 && { REDIS_SUBSCRIBE_URL: this.nodes[1].url }),
       ...(plan.env.REDIS_URL && { REDIS_URL: plan.env.REDIS_URL }),
       ...plan.envs?.[i],
     };
@@ -130,6 +139,11 @@ export class World {
     this.servers.push(new SimulatedFanfare(fleet, machine, known, main));
   }
 
+  /** The address of the primary leads to this server from now on. @param {import('./redis-host.js').RedisHost} node */
+  lead({ host }) {
+    this.fleet.names.set(PRIMARY, host);
+  }
+
   get nowMs() {
     return this.fleet.simulator.nowMs;
   }
@@ -138,12 +152,14 @@ export class World {
   get #redisEnv() {
     if (this.sentinels !== null) return this.sentinels.env;
     if (this.cluster !== null) return this.cluster.env;
+    if (this.plan.topology === 'region') return { REDIS_URL: `redis://${PRIMARY}` };
     return this.nodes.length === 0 ? {} : { REDIS_URL: this.nodes[0].url };
   }
 
   /** Those that should serve clients. @returns {readonly import('./redis-host.js').RedisHost[]} */
   get primaries() {
     if (this.cluster !== null) return this.cluster.primaries;
+    if (this.plan.topology === 'region') return this.nodes.slice(0, 1);
     return this.sentinels === null ? this.nodes : [this.sentinels.primary];
   }
 
@@ -154,7 +170,8 @@ export class World {
 
   /** Has each server of Redis its role, and its data? */
   async inRole() {
-    const { sentinels, cluster } = this;
+    const { sentinels, cluster, plan } = this;
+    if (plan.topology === 'region') return this.until(() => this.nodes.every(inStep), WHOLE_MS);
     if (sentinels === null && cluster === null) return;
     await this.until(
       () => (sentinels ?? cluster)?.isSettled === true && this.nodes.every(inStep),

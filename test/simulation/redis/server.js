@@ -42,6 +42,7 @@ import { ScriptRunner } from './scripts.js';
  * @property {Snapshot} snapshot
  * @property {string} replicationId @property {number} offset
  * @property {boolean} isContinued the replica lacks only what the primary still has in its backlog
+ * @property {Publication[]} publications those that it lacks, if so
  */
 /**
  * What a node of a cluster believes about it.
@@ -63,6 +64,7 @@ import { ScriptRunner } from './scripts.js';
  */
 
 const NO_ID = '0'.repeat(40);
+const BACKLOG_BYTES = 1_048_576;
 
 const REPLICAS = new Set(['READONLY', 'READWRITE']);
 
@@ -118,6 +120,9 @@ export class RedisServer {
     this.secondId = NO_ID;
     /** It keeps what replicas may lack when they return. */
     this.hasBacklog = false;
+    this.backlogBytes = BACKLOG_BYTES;
+    /** Publications in it, with the offset after each. @type {{offset: number, publication: Publication}[]} */
+    this.backlog = [];
     this.offset = 0;
     this.startedMs = world.now();
     this.clients = 0;
@@ -258,7 +263,15 @@ export class RedisServer {
     this.offset += words.reduce((sum, word) => sum + word.length + 5, 5);
     const names = [...this.keys.changed];
     this.keys.changed.clear();
+    if (publication !== null) this.#keep(publication);
     for (const replica of this.replicas) replica({ names, publication, isEmptied });
+  }
+
+  /** @param {Publication} publication */
+  #keep(publication) {
+    const { backlog } = this;
+    backlog.push({ offset: this.offset, publication });
+    while (backlog[0].offset < this.offset - this.backlogBytes) backlog.shift();
   }
 
   /** Keys have come from another server, or have gone there. @param {string[]} names */
@@ -271,8 +284,11 @@ export class RedisServer {
   applyBatch({ offset, keys, publications, isEmptied }) {
     if (isEmptied) this.keys.clear();
     for (const [name, key] of keys) this.keys.replace(name, key);
-    for (const publication of publications) this.deliver(publication);
     this.offset = offset;
+    for (const publication of publications) {
+      this.#keep(publication);
+      this.deliver(publication);
+    }
     if (isEmptied) this.#announceEmptied();
   }
 
@@ -291,6 +307,7 @@ export class RedisServer {
     const isContinued =
       this.hasBacklog &&
       offset <= this.offset &&
+      offset >= this.offset - this.backlogBytes &&
       (replicationId === this.replicationId || replicationId === this.secondId);
     this.hasBacklog = true;
     return {
@@ -298,17 +315,25 @@ export class RedisServer {
       replicationId: this.replicationId,
       offset: this.offset,
       isContinued,
+      publications: this.backlog
+        .filter((kept) => isContinued && kept.offset > offset)
+        .map(({ publication }) => publication),
     };
   }
 
   /** Takes over the data of its primary. @param {Beginning} beginning */
-  synchronise({ snapshot, replicationId, offset, isContinued }) {
+  synchronise({ snapshot, replicationId, offset, isContinued, publications }) {
     const hadKeys = this.keys.keys.size > 0;
     this.keys.restore(snapshot);
     this.replicationId = replicationId;
     this.secondId = NO_ID;
     this.hasBacklog = true;
     this.offset = offset;
+    if (!isContinued) this.backlog = [];
+    for (const publication of publications) {
+      this.#keep(publication);
+      this.deliver(publication);
+    }
     if (hadKeys && !isContinued) this.#announceEmptied();
   }
 
@@ -335,6 +360,7 @@ export class RedisServer {
     this.runId = this.#id();
     this.secondId = snapshot === null || !isRdb ? NO_ID : this.replicationId;
     this.hasBacklog = false;
+    this.backlog = [];
     this.replicationId = this.#id();
     if (snapshot === null || !isRdb) this.offset = 0;
     this.startedMs = this.now();
