@@ -5,6 +5,7 @@
 // then no other courier can own the partition.
 
 import { LEASE_MS } from './queue.js';
+import { untilNext } from './together.js';
 
 const RENEW_MS = LEASE_MS / 4;
 const TAKEN = 'another courier has taken it over, or Redis lost its data';
@@ -46,7 +47,18 @@ export class Lease {
   begin(fence, askedMs) {
     this.fence = fence;
     this.#endMs = askedMs + LEASE_MS;
-    this.#renewal = setInterval(() => this.#renew(fence), RENEW_MS);
+    this.#renewLater(fence);
+  }
+
+  /** @param {number} fence */
+  #renewLater(fence) {
+    this.#renewal = setTimeout(
+      () => {
+        this.#renewLater(fence);
+        this.#renew(fence);
+      },
+      untilNext(RENEW_MS, this.now()),
+    );
   }
 
   /** @param {number} fence */
@@ -75,7 +87,7 @@ export class Lease {
     if (this.fence === null) return;
     this.fence = null;
     this.#endMs = Number.NEGATIVE_INFINITY;
-    clearInterval(this.#renewal);
+    clearTimeout(this.#renewal);
     this.onEnded();
   }
 }

@@ -9,9 +9,10 @@ import { Changes } from './changes.js';
 import { Lease } from './lease.js';
 import { endpointOf, PendingEvent, readStored } from './pending-event.js';
 import { parseEvent } from './recorded-event.js';
+import { untilNext } from './together.js';
 
 const READ_LIMIT = 256;
-/** Between two reads of a partition. Doubles while the partition is quiet. */
+/** Between two reads. Doubles while the partition is quiet; all quiet ones read together. */
 const POLL_MS = { shortest: 50, longest: 1000 };
 const RETRY_MS = 500;
 /** Between two attempts to acquire a partition that another courier owns. */
@@ -260,7 +261,8 @@ export class Partition {
     if (entries.length === READ_LIMIT) return 0;
     this.#pollMs =
       entries.length > 0 ? POLL_MS.shortest : Math.min(2 * this.#pollMs, POLL_MS.longest);
-    return this.#pollMs;
+    const { longest } = POLL_MS;
+    return this.#pollMs < longest ? this.#pollMs : untilNext(longest, this.now());
   }
 
   /**

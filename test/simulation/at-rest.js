@@ -1,6 +1,7 @@
 // at-rest.js: how often the timers of each kind of process run in a minute in which nothing happens.
 //   node --experimental-vm-modules test/simulation/at-rest.js redis
-// Prints JSON: {worker: {"worker/worker.js": 60, …}, …}. unit/timers-at-rest compares it with a table.
+// Prints JSON: {runs: {worker: {"worker/worker.js": 60, …}, …}, wakeUps: {worker: 120, …}}. Timers that
+// run in the same millisecond share a wake-up. unit/timers-at-rest compares both with a table.
 
 import { World } from './world.js';
 
@@ -32,13 +33,17 @@ const { simulator } = fleet;
 await fleet.prepare();
 /** Runs by kind of process and file. @type {Record<string, Record<string, number>>} */
 const runs = {};
+/** Milliseconds in which timers ran, by kind of process. @type {Record<string, Set<number>>} */
+const times = {};
 for (const name of /** @type {const} */ (['setInterval', 'setTimeout'])) countRuns(name);
 world.servers[0].start();
 await simulator.run(SETTLED_MS);
 for (const kind of Object.keys(runs)) runs[kind] = {};
+for (const kind of Object.keys(times)) times[kind].clear();
 await simulator.run(SETTLED_MS + MINUTE_MS);
 fleet.restoreGlobals();
-process.stdout.write(JSON.stringify({ runs, faults: fleet.faults }));
+const wakeUps = Object.fromEntries(Object.entries(times).map(([kind, { size }]) => [kind, size]));
+process.stdout.write(JSON.stringify({ runs, wakeUps, faults: fleet.faults }));
 process.exit(0);
 
 /** @param {'setInterval'|'setTimeout'} name */
@@ -57,6 +62,8 @@ function countRuns(name) {
       (/** @type {any[]} */ ...args) => {
         runs[kind] ??= {};
         runs[kind][file] = (runs[kind][file] ?? 0) + 1;
+        times[kind] ??= new Set();
+        times[kind].add(Math.floor(performance.now()));
         act(...args);
       },
       ms,

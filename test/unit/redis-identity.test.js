@@ -52,6 +52,22 @@ async function build(isFenced = true) {
   return { identity, see };
 }
 
+test('it is asked with a probe, so that both leave together from then on', async () => {
+  const { identity } = await build();
+  const tick = async (/** @type {number} */ nowMs, isProbing = false) => {
+    identity.tick(nowMs, isProbing);
+    await turn();
+    return identity.askedMs;
+  };
+  assert.equal(await tick(50, true), 0, 'too soon');
+  assert.equal(await tick(400), 0);
+  assert.equal(await tick(400, true), 400);
+  assert.equal(identity.dueMs, 1900);
+  assert.equal(await tick(1900, true), 1900);
+  assert.equal(await tick(3399), 1900);
+  assert.equal(await tick(3400), 3400, 'without probes it keeps its interval');
+});
+
 test('a primary whose first replica attaches has lost nothing', async () => {
   for (const master_repl_offset of [1000, 1001]) {
     const { see } = await build();

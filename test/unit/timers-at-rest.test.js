@@ -38,12 +38,17 @@ const REDIS = {
   courier: { ...COURIER, 'webhooks/endpoint.js': 2 },
 };
 const EMBEDDED = { worker: WORKER, primary: PRIMARY, courier: COURIER };
+/** The most wake-ups by timers in a minute. Those of the courier's partitions share theirs. */
+const WAKE_UPS = {
+  redis: { worker: 230, primary: 125, courier: 205 },
+  embedded: { worker: 65, primary: 65, courier: 140 },
+};
 
 for (const [topology, most] of Object.entries({ redis: REDIS, embedded: EMBEDDED }))
   test(`at rest with ${topology}, only the timers of the table run`, async () => {
     const flags = ['--experimental-vm-modules', '--no-warnings'];
     const { stdout } = await run(process.execPath, [...flags, PROGRAM, topology]);
-    const { runs, faults } = JSON.parse(stdout);
+    const { runs, wakeUps, faults } = JSON.parse(stdout);
     assert.deepEqual(faults, []);
     assert.deepEqual(Object.keys(runs).sort(), ['courier', 'primary', 'worker']);
     for (const [kind, table] of Object.entries(most)) {
@@ -52,6 +57,8 @@ for (const [topology, most] of Object.entries({ redis: REDIS, embedded: EMBEDDED
       for (const [file, limit] of Object.entries(table))
         assert.ok((runs[kind][file] ?? 0) <= limit, `${kind}, ${file}: ${runs[kind][file]} runs`);
     }
+    for (const [kind, limit] of Object.entries(WAKE_UPS[/** @type {'redis'} */ (topology)]))
+      assert.ok(wakeUps[kind] <= limit, `${kind}: ${wakeUps[kind]} wake-ups`);
     for (const [kind, file] of [
       ['worker', 'worker/worker.js'],
       ['primary', 'primary/supervisor.js'],

@@ -179,6 +179,39 @@ test('a queue that is new, or has lost everything, gives one gap without a numbe
   assert.equal(endpoint.dropped.lost, 0);
 });
 
+test('partitions that are quiet read together, and renew their leases together', async (t) => {
+  const queue = new MemoryQueue();
+  const connect = queue.connect.bind(queue);
+  /** @type {Record<'read'|'renew', number[]>} */
+  const times = { read: [], renew: [] };
+  queue.connect = () => {
+    const calls = connect();
+    const { read, renew } = calls;
+    calls.read = (...args) => {
+      times.read.push(Date.now());
+      return read(...args);
+    };
+    calls.renew = (...args) => {
+      times.renew.push(Date.now());
+      return renew(...args);
+    };
+    return calls;
+  };
+  const { advance } = courier(t, { queue });
+  for (let i = 0; i < 40; i++) {
+    queue.record(joined('u', `room ${i}`));
+    await advance(130 + i);
+  }
+  await advance(5000);
+  times.read = [];
+  times.renew = [];
+  await advance(20_000);
+  assert.equal(times.read.length, 16 * 20);
+  assert.equal(times.renew.length, 16 * 8);
+  assert.equal(new Set(times.read).size, 20);
+  assert.equal(new Set(times.renew).size, 8);
+});
+
 test('a room has one request at a time, in the order of its sequence, and other rooms do not wait', async (t) => {
   let slow = 0;
   let most = 0;

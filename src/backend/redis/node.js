@@ -257,8 +257,9 @@ export class RedisNode {
   tick(nowMs) {
     const { unanswered } = this.publisher;
     unanswered.expireLate(nowMs);
+    const { lastToken } = this.probe;
     this.probe.tick(nowMs);
-    this.identity.tick(nowMs);
+    this.identity.tick(nowMs, this.probe.lastToken !== lastToken);
     const { hearing } = this;
     hearing.tick(nowMs, this.commands.isReady);
     if (hearing.replica !== null && nowMs - this.saidFarMs >= FAR_INTERVAL_MS) this.#sayFar(nowMs);
