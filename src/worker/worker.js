@@ -9,7 +9,7 @@ import { createBasics } from './basics.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { createDelivery } from './delivery.js';
 import { Doors } from './doors.js';
-import { drain } from './drain.js';
+import { drain, hasOtherServers } from './drain.js';
 import { createEntry } from './entry.js';
 import { ExcessConnections } from './excess-connections.js';
 import { createFleet } from './fleet.js';
@@ -211,7 +211,8 @@ export class Worker {
   /**
    * Drains the connections and closes all parts.
    * @param {number} deadlineMs from now
-   * @param {number} [waitMs] longest wait for last requests on kept-alive sockets
+   * @param {number} [waitMs] longest wait for last requests on kept-alive sockets; 0: no new worker
+   *   has taken its place
    */
   async drain(deadlineMs, waitMs = 0) {
     const { delivery, entry, doors, commands } = this;
@@ -234,6 +235,7 @@ export class Worker {
       lane: this.operations.lane,
       scheduler: delivery.scheduler,
       phase,
+      othersAccept: waitMs > 0 || (await hasOtherServers(delivery.backend.broker, config.workers)),
       windowMs: config.reconnectWindowMs,
       deadlineMs: end,
     });

@@ -662,10 +662,9 @@ test('a refusal names its cause', async () => {
 for (const room of ['frozen', 'h.frozen']) {
   test(`a publish to ${room} during a freeze of Redis and again after it makes one message`, async (t) => {
     const { redis, server, api } = await startOnRedis();
-    // After another freeze.
-    await until(
-      async () => (await scrape(server.metricsPort)).values.get('fanfare_broker_up') === 1,
-    );
+    const isUp = async () =>
+      (await scrape(server.metricsPort)).values.get('fanfare_broker_up') === 1;
+    await until(isUp); // after another freeze
     const members = [await connect(t, server.port), await connect(t, server.port)];
     for (const member of members) await member.join(room);
     const send = (/** @type {string} */ payload) =>
@@ -674,6 +673,8 @@ for (const room of ['frozen', 'h.frozen']) {
     const frozen = await send('once');
     redis.thaw();
     assert.deepEqual([frozen.status, frozen.body.error], [504, 'OUTCOME_UNKNOWN']);
+    // A member of a plain room misses what is sent while its worker reconnects.
+    await until(isUp);
     // A worker that is still reconnecting answers 503.
     const accepted = async (/** @type {string} */ payload) => {
       let answer = await send(payload);

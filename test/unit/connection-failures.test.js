@@ -199,6 +199,7 @@ test('a throw at a ping, a notice or a goodbye costs that connection, and all ot
     lane: built.operations.lane,
     scheduler,
     phase,
+    othersAccept: false,
     windowMs: 1,
     deadlineMs: performance.now() + 1,
   });

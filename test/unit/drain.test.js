@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { drain } from '../../src/worker/drain.js';
+import { drain, hasOtherServers } from '../../src/worker/drain.js';
 import { build, publication } from '../helpers/recovery.js';
 
 /** @typedef {ReturnType<ReturnType<typeof build>['connect']>} Member */
@@ -16,24 +16,35 @@ function start({ told, silent }) {
   const members = Array.from({ length: told + silent }, () => built.connect());
   /** At which tick each was closed. @type {Map<Member, number>} */
   const closedAt = new Map();
+  /** At which tick each was told. @type {Map<Member, number>} */
+  const toldAt = new Map();
   let ticks = 0;
   for (const [i, member] of members.entries()) {
     const { transport, connection } = member;
     if (i >= told) transport.door = { ...transport.door, encodeShutdown: () => null };
+    const announce = connection.announceShutdown.bind(connection);
+    connection.announceShutdown = (ms) => {
+      toldAt.set(member, ticks);
+      return announce(ms);
+    };
     transport.close = () => {
       closedAt.set(member, ticks);
       built.hub.removeConnection(connection);
     };
   }
-  const begin = async (/** @type {number} */ windowMs, /** @type {number} */ limitMs) => {
+  const begin = async (
+    /** @type {number} */ windowMs,
+    /** @type {number} */ limitMs,
+    othersAccept = false,
+  ) => {
     const timer = setInterval(() => ticks++, TICK_MS);
     const { lane } = built.operations;
     const deadlineMs = performance.now() + limitMs;
-    const ended = await drain({ ...built, lane, windowMs, deadlineMs });
+    const ended = await drain({ ...built, lane, othersAccept, windowMs, deadlineMs });
     clearInterval(timer);
     return { ...ended, ticks };
   };
-  return { built, members, closedAt, begin };
+  return { built, members, closedAt, toldAt, begin };
 }
 
 test('clients that know no notice are closed over the window, and the others are told after them', async () => {
@@ -88,6 +99,39 @@ test('the fewer clients are told, the sooner all have returned; a longer window 
     const longest = Math.max(...delays);
     assert.ok(longest > 0.75 * returnedMs && longest < returnedMs, `${windowMs} ms: ${longest}`);
   }
+});
+
+test('if others accept clients, each is served until its turn, and told shortly before', async () => {
+  const { built, members, closedAt, toldAt, begin } = start({ told: 400, silent: 0 });
+  const { phase } = built;
+  const ended = begin(20_000, 30_000, true);
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  assert.equal(phase.isSettling, false, 'publishes are accepted');
+  assert.deepEqual(await ended.then(({ told, spread }) => [told, spread]), [400, 400]);
+  const times = members.map((member) => closedAt.get(member) ?? -1).sort((a, b) => a - b);
+  assert.ok(times[0] >= 2, `${times[0]}`);
+  for (let i = 0; i < times.length; i++) {
+    const expected = 3 + (i / times.length) * 8;
+    assert.ok(times[i] > expected - 3 && times[i] < expected + 3, `${i}: ${times[i]}`);
+  }
+  for (const member of members) {
+    const [notice, ...more] = member.of('SERVER_SHUTDOWN');
+    assert.equal(more.length, 0);
+    assert.ok(Number(notice.reconnectAfterMs) < TICK_MS);
+    // Closed when it is told, a client could not get the answers under way.
+    const waited = (closedAt.get(member) ?? 0) - (toldAt.get(member) ?? 1e9);
+    assert.ok(waited >= 2 && waited <= 6, `${waited}`);
+  }
+});
+
+test('other servers are known by their workers', async () => {
+  const counting = (/** @type {Promise<number>} */ count) => ({ countWorkers: () => count });
+  assert.equal(await hasOtherServers(counting(Promise.resolve(4)), 4), false);
+  assert.equal(await hasOtherServers(counting(Promise.resolve(5)), 4), true);
+  assert.equal(await hasOtherServers(counting(Promise.reject(new Error('down'))), 4), false);
+  const keepAlive = setTimeout(() => {}, 10_000);
+  assert.equal(await hasOtherServers(counting(new Promise(() => {})), 4), false);
+  clearTimeout(keepAlive);
 });
 
 test('the closes are spread within half of a short time limit', async () => {
