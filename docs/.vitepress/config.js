@@ -4,6 +4,7 @@ import { linkTo, pageOf } from './generate/links.js';
 import { slugOf } from './generate/markdown.js';
 import { parts, REPOSITORY, VERSION } from './generate/pages.js';
 import { sectionsOf, termOf, weightOf } from './generate/search.js';
+import { keepRanges } from './generate/tables.js';
 import { ADDRESS, BASE, OUT, SOURCE } from './places.js';
 
 const all = parts();
@@ -36,6 +37,7 @@ export default {
     theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
     image: { lazyLoading: true },
     languageAlias: { haproxy: 'nginx' },
+    config: keepRanges,
   },
   themeConfig: {
     siteTitle: 'Fanfare',

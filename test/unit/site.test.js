@@ -11,7 +11,7 @@ import { linkTo, pageOf } from '../../docs/.vitepress/generate/links.js';
 import { partsOf } from '../../docs/.vitepress/generate/navigation.js';
 import { pages, parts, pictures, REPOSITORY } from '../../docs/.vitepress/generate/pages.js';
 import { sectionsOf, termOf } from '../../docs/.vitepress/generate/search.js';
-import { withFilters } from '../../docs/.vitepress/generate/tables.js';
+import { wholeRanges, withFilters } from '../../docs/.vitepress/generate/tables.js';
 import { CLOSES, ERRORS } from '../../src/protocol/codes.js';
 import { docPages } from '../helpers/doc-pages.js';
 
@@ -55,6 +55,10 @@ test('a page of two rows is listed once, and a path keeps its case', () => {
     groups[0].pages.map(({ title }) => title),
     ['A b', 'More', 'ops/'],
   );
+});
+
+test('a line does not end within a range of figures', () => {
+  assert.equal(wholeRanges('6.7 (6.3–8.1), p99 – p50'), '6.7 (6.3\u2060–\u20608.1), p99 – p50');
 });
 
 test('links inside docs/ lead to pages of the site, all others into the repository', () => {

@@ -31,6 +31,25 @@ const LABELS = {
 const MARKED = /<!-- table: (\w+) -->\n([\s\S]*?)<!-- end -->\n/g;
 const ANCHOR = /<a id="([^"]+)"><\/a>/;
 
+/**
+ * A line does not end within a range of figures: `6.3–8.1`.
+ * @param {string} text
+ */
+export const wholeRanges = (text) => text.replace(/(\d)–(?=\d)/g, '$1\u2060–\u2060');
+
+/**
+ * Keeps the ranges in cells of tables whole.
+ * @param {any} markdown the parser of VitePress
+ */
+export function keepRanges(markdown) {
+  markdown.core.ruler.push('ranges', (/** @type {any} */ { tokens }) => {
+    for (const [i, { type, children }] of tokens.entries())
+      if (type === 'inline' && tokens[i - 1]?.type === 'td_open')
+        for (const child of children)
+          if (child.type === 'text') child.content = wholeRanges(child.content);
+  });
+}
+
 /** @param {string} text of a page in docs/ @returns {string} */
 export function withFilters(text) {
   /** Addresses of the page, with how many rows have each. @type {Map<string, number>} */
