@@ -162,6 +162,7 @@ function netModule(owner) {
           : { port: first, host: typeof second === 'string' ? second : undefined };
     const socket = new SimulatedSocket(network, presentOr(owner), options);
     if (done) socket.once('connect', done);
+    if (options.onread) readInto(socket, options.onread);
     network.connect(socket, options);
     return socket;
   };
@@ -177,6 +178,18 @@ function netModule(owner) {
       return server;
     },
   };
+}
+
+/**
+ * Node's option `onread`: the socket reads into one buffer.
+ * @param {SimulatedSocket} socket
+ * @param {{buffer: Buffer, callback: (bytes: number, buffer: Buffer) => boolean}} onread
+ */
+function readInto(socket, { buffer, callback }) {
+  socket.on('data', (/** @type {Buffer} */ chunk) => {
+    for (let at = 0; at < chunk.length; at += buffer.length)
+      callback(chunk.copy(buffer, 0, at, at + buffer.length), buffer);
+  });
 }
 
 /** A package that all processes share acts for the present one. @param {SimulatedProcess} owner */
