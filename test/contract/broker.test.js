@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { slotOfTag } from '../../src/backend/redis/slots.js';
 import { EVERY_BACKEND, eventually, LINGER_MS, LONG_ROOMS, suite } from './suite.js';
 
 suite(EVERY_BACKEND, (it) => {
@@ -339,5 +340,44 @@ suite(EVERY_BACKEND, (it) => {
     a.broker.unsubscribe('room');
     a.broker.reportConnections(7);
     assert.deepEqual(b.texts, []);
+  });
+});
+
+/** @param {number} slot @param {number} count @returns {string[]} rooms in that slot */
+function roomsIn(slot, count) {
+  const rooms = [];
+  for (let i = 0; rooms.length < count; i++)
+    if (slotOfTag(`room-${i}`) === slot) rooms.push(`room-${i}`);
+  return rooms;
+}
+
+suite(['redis cluster'], (it) => {
+  it('when the subscribing connection is lost, rooms of one slot are restored by one command', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const slots = [1, 9000];
+    const rooms = slots.flatMap((slot) => roomsIn(slot, 12));
+    await Promise.all(rooms.map((room) => b.broker.subscribe(room)));
+    const { connection } = /** @type {import('../../src/backend/redis/broker.js').RedisBroker} */ (
+      a.broker
+    );
+    await eventually(() => connection.isWritable);
+    const primaries = /** @type {import('ioredis').Cluster} */ (connection.redis).nodes('master');
+    const commands = async () => {
+      const texts = await Promise.all(primaries.map((redis) => redis.info('commandstats')));
+      let calls = 0;
+      for (const text of texts)
+        calls += Number(/cmdstat_ssubscribe:calls=(\d+)/.exec(text)?.[1] ?? 0);
+      return calls;
+    };
+    const before = await commands();
+    const isDegraded = eventually(() => b.broker.state === 'degraded');
+    for (const redis of primaries) await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    await isDegraded;
+    await eventually(() => a.broker.state === 'up' && b.broker.state === 'up');
+    // Each of the two workers also restores some channels of its own.
+    const restored = (await commands()) - before;
+    assert.ok(restored < rooms.length, `${restored} commands for ${rooms.length} rooms`);
+    for (const room of rooms) await a.broker.publish(room, Buffer.from('again'));
+    await b.received(rooms.length);
   });
 });

@@ -208,6 +208,7 @@ export class Hearing {
       connection,
       isSharded,
       roomLingerMs: config.roomLingerMs,
+      timeoutMs: config.redisTimeoutMs,
       onLive: () => this.#earOnLive(ear),
       onRefused: (reason) => this.#earOnRefused(ear, reason),
       onMoved: this.parts.events.onMoved,

@@ -2,17 +2,18 @@
 //   wanted --SUBSCRIBE--> confirmed --last member gone--> delayed --UNSUBSCRIBE--> gone
 //
 // Subscriptions and unsubscriptions of a tick leave together. When the connection is lost, no
-// channel is confirmed any more. The next connection subscribes the wanted channels in chunks; only
-// then is the subscriber live.
+// channel is confirmed any more. The next connection subscribes the wanted channels in chunks
+// (restore-pace.js); only then is the subscriber live.
 //
-// SSUBSCRIBE takes only channels of one slot, so in a cluster each channel is a command of its own.
-// When a slot moves, Redis ends its subscriptions, and cluster.js moves the channels.
+// SSUBSCRIBE takes only channels of one slot, so in a cluster a command has those of one slot. When
+// a slot moves, Redis ends its subscriptions, and cluster.js moves the channels.
 
 import { ReplyError } from 'ioredis';
 import { deferred } from '../deferred.js';
 import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
 import { BrokerError } from '../errors.js';
 import { backoffMs } from './backoff.js';
+import { RestorePace } from './restore-pace.js';
 import { slotOf } from './slots.js';
 
 const CHUNK_CHANNELS = 1000;
@@ -36,13 +37,15 @@ export class Subscriber {
   /**
    * @param {object} parts @param {import('./connection.js').RedisConnection} parts.connection
    * @param {boolean} parts.isSharded @param {number} parts.roomLingerMs
+   * @param {number} parts.timeoutMs for each answer
    * @param {() => void} parts.onLive
    * @param {(reason: string) => void} parts.onRefused Redis refused a subscription; it is retried
    * @param {(channels: string[]) => void} parts.onMoved as in NodeEvents
    */
-  constructor({ connection, isSharded, roomLingerMs, onLive, onRefused, onMoved }) {
+  constructor({ connection, isSharded, roomLingerMs, timeoutMs, onLive, onRefused, onMoved }) {
     this.connection = connection;
     this.isSharded = isSharded;
+    this.timeoutMs = timeoutMs;
     this.onLive = onLive;
     this.onRefused = onRefused;
     this.onMoved = onMoved;
@@ -213,8 +216,8 @@ export class Subscriber {
   /** @param {Subscription[]} chunk */
   #unsubscribe(chunk) {
     const { redis } = this.connection;
-    if (!this.isSharded) return redis.unsubscribe(...chunk.map(({ channel }) => channel));
-    return Promise.all(chunk.map(({ channel }) => redis.sunsubscribe(channel)));
+    if (!this.isSharded) return redis.unsubscribe(...channelsOf(chunk));
+    return Promise.all(bySlot(chunk).map((those) => redis.sunsubscribe(...channelsOf(those))));
   }
 
   /** @param {Subscription[]} chunk @throws an error of Redis, after all answers */
@@ -224,13 +227,14 @@ export class Subscriber {
     let confirmed = chunk;
     let refused;
     if (this.isSharded) {
+      const commands = bySlot(chunk);
       const answers = await Promise.allSettled(
-        chunk.map(({ channel }) => redis.ssubscribe(channel)),
+        commands.map((those) => redis.ssubscribe(...channelsOf(those))),
       );
-      confirmed = chunk.filter((_wanted, i) => answers[i].status === 'fulfilled');
+      confirmed = commands.filter((_those, i) => answers[i].status === 'fulfilled').flat();
       refused = answers.find((answer) => answer.status === 'rejected');
     } else {
-      await redis.subscribe(...chunk.map(({ channel }) => channel));
+      await redis.subscribe(...channelsOf(chunk));
     }
     if (generation !== this.generation) return;
     const moved = [];
@@ -257,14 +261,19 @@ export class Subscriber {
   /** @param {number} generation */
   async #restore(generation) {
     try {
+      const pace = new RestorePace(this.timeoutMs);
       while (generation === this.generation) {
         // More channels may be added while the others are confirmed.
-        const missing = [...this.channels.values()].filter(
-          (subscription) => !subscription.isConfirmed,
-        );
+        const missing = [...this.channels.values()]
+          .filter((subscription) => !subscription.isConfirmed)
+          .sort((a, b) => a.slot - b.slot);
         if (missing.length === 0) break;
-        for (let i = 0; i < missing.length && generation === this.generation; i += CHUNK_CHANNELS) {
-          await this.#confirm(missing.slice(i, i + CHUNK_CHANNELS));
+        for (let at = 0; at < missing.length && generation === this.generation; ) {
+          const chunk = missing.slice(at, at + pace.channels);
+          const sentMs = performance.now();
+          await this.#confirm(chunk);
+          pace.answered(performance.now() - sentMs);
+          at += chunk.length;
         }
       }
     } catch (error) {
@@ -314,4 +323,21 @@ export class Subscriber {
       this.#fail(subscription, 'Redis is unavailable');
     }
   }
+}
+
+/** @param {Subscription[]} subscriptions */
+function channelsOf(subscriptions) {
+  return subscriptions.map(({ channel }) => channel);
+}
+
+/** @param {Subscription[]} chunk @returns {Subscription[][]} those of each slot */
+function bySlot(chunk) {
+  /** @type {Map<number, Subscription[]>} */
+  const slots = new Map();
+  for (const subscription of chunk) {
+    const those = slots.get(subscription.slot);
+    if (those === undefined) slots.set(subscription.slot, [subscription]);
+    else those.push(subscription);
+  }
+  return [...slots.values()];
 }
