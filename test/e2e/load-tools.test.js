@@ -38,11 +38,14 @@ const bare = bareTree();
 after(() => rmSync(bare, { recursive: true }));
 
 describe('the load tools', { concurrency: 2 }, () => {
-  for (const tool of [...TOOLS, ...BENCH, 'loadtest/netns.sh']) {
+  for (const tool of [...TOOLS, ...BENCH, 'loadtest/netns.sh', 'loadtest/wire.sh']) {
     test(`${tool} --help prints its options, and needs no development dependencies for that`, async (t) => {
       const { code, out, err } = await run(t, [tool, '--help']);
       assert.deepEqual([code, err], [0, '']);
-      assert.match(out, tool.endsWith('.js') ? /^ {2}--help +prints this$/m : /--networks/);
+      assert.match(
+        out,
+        tool.endsWith('.js') ? /^ {2}--help +prints this$/m : /^wire\.sh|--networks/m,
+      );
     });
 
     test(`${tool} answers an unknown option with one line and exit code 2`, async (t) => {
@@ -50,7 +53,7 @@ describe('the load tools', { concurrency: 2 }, () => {
       assert.deepEqual([code, out], [2, ''], err);
       assert.match(
         err,
-        /^(netns\.sh: )?unknown option: --nonsense \(--help lists the options\)\n$/,
+        /^((netns|wire)\.sh: )?unknown option: --nonsense \(--help lists the options\)\n$/,
       );
     });
   }
