@@ -251,6 +251,10 @@ function scriptMakers(random, fence) {
   const occupancy = scriptOf('batch') + record + scriptOf('occupancy');
   const room = () => pick(['r1', 'r2']);
   const publication = () => `\0\0\0\x05${pick(['hello', 'world'])}`;
+  // Kind, six bytes, the lengths of the audience, the key and the sender, and these.
+  const addressed = (/** @type {string} */ audience) =>
+    `${audience === '' ? '\x01' : '\x07'}\0\0\0\0\0\0\0${String.fromCharCode(audience.length)}\0\x01\x02me${audience}k1`;
+  const ofState = () => (random() < 0.5 ? publication() : addressed(pick(['', 'a', 'a,b'])));
   const user = () => pick(['"ann"', '"bob"', '"cid"', '"dot"']);
   const session = () => pick(['w1', 'w2', 'w3']);
   return [
@@ -333,7 +337,7 @@ function scriptMakers(random, fence) {
       ];
       const changes = Array.from({ length: keys.length === 6 ? 1 : 1 + below(3) }, () => [
         pick(MEMBERS),
-        publication(),
+        ofState(),
         pick(['', '', '1']),
       ]);
       return [

@@ -250,6 +250,9 @@ const STRING = tableOf({
     const code = textArgument(text, 'byte').charCodeAt(at - 1);
     return Number.isNaN(code) ? [] : [code];
   },
+  char: (/** @type {any[]} */ ...codes) => [
+    String.fromCharCode(...codes.map((one) => numberArgument(one, 'char'))),
+  ],
   len: (/** @type {any} */ text) => [textArgument(text, 'len').length],
 });
 
@@ -274,7 +277,7 @@ const MATH = tableOf({
 });
 
 /** @type {Record<string, number>} */
-const SIZES = { I8: 8, I4: 4 };
+const SIZES = { I8: 8, I4: 4, I2: 2 };
 
 const STRUCT = tableOf({
   pack: (/** @type {string} */ form, /** @type {any} */ value) => {
