@@ -32,9 +32,11 @@ export class CentrifugoClient {
    * @param {typeof TRANSPORTS[number]} parts.transport `protobuf`: over a WebSocket
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
+   * @param {() => string} [parts.token] the next one, when it connects after `leave`
    */
-  constructor({ id, urls, rooms, transport, recorder, random }) {
+  constructor({ id, urls, rooms, transport, recorder, random, token }) {
     this.id = id;
+    this.token = token;
     this.urls = urls;
     this.transport = transport;
     this.recorder = recorder;
@@ -91,6 +93,7 @@ export class CentrifugoClient {
     this.library.disconnect();
     const timer = setTimeout(() => {
       this.timers.delete(timer);
+      if (this.token) this.library.setToken(this.token());
       this.library.connect();
     }, ms);
     this.timers.add(timer);
@@ -106,6 +109,7 @@ export class CentrifugoClient {
       [{ transport: isWebSocket ? 'websocket' : transport, endpoint }],
       /** @type {any} */ ({
         ...DELAYS,
+        ...(this.token && { token: this.token() }),
         websocket: this.#webSocket(),
         fetch: (/** @type {string} */ url, /** @type {RequestInit} */ options) =>
           this.#fetch(new URL(url).pathname, options),

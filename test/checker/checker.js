@@ -227,6 +227,9 @@ const TAKEN = {
   },
 
   recorded(checker, event) {
+    const { t, value, audience = [] } = event;
+    if (checker.run.audiences.messages.has(value))
+      return checker.ask('audience', { t, what: 'recorded', value, audience });
     const publication = checker.run.publications.get(event.value);
     checker.ask('recorded', { ...event, publication });
     publication?.records.push({ id: event.id, offset: event.offset });

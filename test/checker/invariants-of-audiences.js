@@ -5,6 +5,8 @@ import { SETTLE_US } from './indexed-run.js';
 /** @typedef {import('./invariants.js').Run} Run */
 /** @typedef {import('./invariants.js').Answer} Answer */
 /** @typedef {import('./invariants.js').Invariant} Invariant */
+/** @typedef {import('./record.js').AudienceEvent} AudienceEvent */
+/** @typedef {import('./record.js').StateEvent} StateEvent */
 
 /** Each history keeps at least this many messages. */
 const KEPT = 30;
@@ -14,8 +16,9 @@ export const INVARIANTS_OF_AUDIENCES = Object.freeze([
   {
     id: 'I29',
     anomaly: 'leak to a member',
-    claim: 'a message for an audience reaches no member that does not hold it',
-    asked: { audience: isForTheMember },
+    claim:
+      'a message for an audience reaches no member that does not hold it, nor does its removal',
+    asked: { audience: isForTheMember, state: changeIsForTheMember, finish: removalsWereForThem },
   },
   {
     id: 'I30',
@@ -25,46 +28,111 @@ export const INVARIANTS_OF_AUDIENCES = Object.freeze([
   },
 ]);
 
-/** @type {NonNullable<Invariant['asked']['audience']>} */
-function isForTheMember({ audiences }, event) {
-  if (event.what !== 'got') return null;
-  const { value, client, holds } = event;
+/** @param {Run} run @param {AudienceEvent} event @returns {Answer} */
+function isForTheMember(run, event) {
+  if (event.what === 'recorded') return namesItsAudience(run, event);
+  if (event.what === 'page') {
+    const faults = event.rows.map(([, value]) => faultOf(run, event, value));
+    return faults.find((one) => one !== '') ?? '';
+  }
+  return event.what === 'got' || event.what === 'saw' ? faultOf(run, event, event.value) : null;
+}
+
+/** @param {Run} run @param {{client: number, room: string}} member @param {string} value */
+function faultOf({ audiences }, { client, room }, value) {
   const message = audiences.messages.get(value);
   if (message === undefined)
     return `${value} came to client ${client}, and nobody has published it`;
-  return message.isRestricted && !holds
-    ? `${value} came to client ${client}, without the audience`
-    : '';
+  const { held } = audiences.member(client, room);
+  return held.maySee(message.audience)
+    ? ''
+    : `${value} for ${message.audience} came to client ${client}, who holds ${[...held.may]}`;
 }
 
-/** @type {NonNullable<Invariant['asked']['audience']>} */
+/** @param {Run} run @param {{value: string, audience: readonly string[]}} event */
+function namesItsAudience({ audiences }, { value, audience }) {
+  const put = audiences.messages.get(value)?.audience ?? [];
+  return `${[...audience].sort()}` === `${[...put].sort()}`
+    ? ''
+    : `${value} for ${put} is for ${audience} in webhooks`;
+}
+
+/** @param {Run} run @param {StateEvent} event @returns {Answer} */
+function changeIsForTheMember({ states }, event) {
+  if (event.what !== 'change' || event.value === null) return null;
+  const { client, room, key, value } = event;
+  const audience = states.audienceOf(value);
+  if (audience.length === 0) return null;
+  const { held } = states.member(client, room);
+  return held.maySee(audience)
+    ? ''
+    : `${key}=${value} for ${audience} came to client ${client}, who holds ${[...held.may]}`;
+}
+
+/**
+ * A removal is for those who could see the key at any time: a worker that missed what the key was for
+ * a moment removes what it knew.
+ * @param {Run} run @returns {Iterable<Answer>}
+ */
+function* removalsWereForThem({ states }) {
+  const unknown = states.unknownKeys();
+  for (const { member, line, key, offset, held } of states.removals) {
+    if (unknown.has(`${line.room} ${key}`)) continue;
+    const audiences = (line.keys.get(key) ?? []).flatMap((at) => {
+      const value = line.spots.get(at)?.value ?? null;
+      return at < offset && value !== null ? [states.audienceOf(value)] : [];
+    });
+    if (audiences.length === 0) continue;
+    yield audiences.some((audience) => held.maySee(audience))
+      ? ''
+      : `${line}:${offset} removes ${key} for ${audiences.at(-1)}, and came to ${member}, who holds ${[...held.may]}`;
+  }
+}
+
+/** @param {Run} run @param {AudienceEvent} event @returns {Answer} */
 function recoversInCalm(run, event) {
-  if (event.what !== 'joined' || event.since === undefined || !run.isSettled) return null;
-  const { client, since, epoch, offset, recovered } = event;
-  if (since.epoch !== epoch || offset - since.offset > KEPT) return null;
+  if (event.what !== 'joined' || event.epoch === undefined || !run.isSettled) return null;
+  const { client, room, epoch, offset = 0, recovered } = event;
+  const { since } = run.audiences.member(client, room);
+  if (since === undefined || since.epoch !== epoch || offset - since.offset > KEPT) return null;
   return recovered
     ? ''
-    : `client ${client} came back at ${since.offset} of ${offset}: not recovered`;
+    : `client ${client} came back to ${room} at ${since.offset} of ${offset}: not recovered`;
 }
 
 /** @param {Run} run @returns {Iterable<Answer>} */
-function* everyVisibleCame({ audiences, now, isSettled }) {
-  const { skipped, places, members, messages } = audiences;
-  for (const { client, holds, place } of skipped) {
+function* everyVisibleCame({ audiences, now, isSettled, calmSince }) {
+  const { skipped, places, members, messages, clashes } = audiences;
+  yield* clashes;
+  for (const { member, client, held, askedAt, putFrom, place } of skipped) {
     const message = places.get(place);
-    if (message === undefined) continue;
-    yield message.isRestricted && !holds
-      ? ''
-      : `${message.value} at ${place} has not come to client ${client}`;
+    if (message === undefined || message.client === client || message.putAt < putFrom) continue;
+    yield held.surelySees(message.audience, Math.max(message.putAt, askedAt))
+      ? `${message.value} at ${place} has not come to ${member}`
+      : '';
   }
   if (!isSettled) return;
   const accepted = [...messages.values()].filter(({ okAt }) => okAt <= now - SETTLE_US);
-  for (const [client, { isOpen, openedAt, holds, epoch, last }] of members) {
-    if (!isOpen || openedAt > now - SETTLE_US) continue;
-    const due = accepted.findLast((one) => one.epoch === epoch && (holds || !one.isRestricted));
+  for (const member of members.values()) {
+    if (!member.isOpen || member.openedAt > now - SETTLE_US) continue;
+    const { client, room, held, openedAt, epoch, last, isToldPositions } = member;
+    const sees = (/** @type {import('./audiences.js').AddressedMessage} */ message) =>
+      message.client !== client &&
+      held.surelySees(message.audience, Math.max(message.putAt, openedAt));
+    if (epoch === '') {
+      // Nothing recovers what a plain room lost in a fault.
+      const from = Math.max(openedAt, calmSince + SETTLE_US);
+      for (const message of accepted)
+        if (message.room === room && message.putAt > from && sees(message))
+          yield member.got.has(message.value) ? '' : `${message.value} has not come to ${member}`;
+      continue;
+    }
+    const due = accepted.findLast(
+      (one) => one.room === room && one.epoch === epoch && (isToldPositions || sees(one)),
+    );
     if (due === undefined) continue;
-    yield due.offset <= last
+    yield due.offset <= (last ?? member.until)
       ? ''
-      : `client ${client} is at ${last}, long after ${due.value} was accepted`;
+      : `${member} is at ${last}, long after ${due.value} was accepted at ${due.offset}`;
   }
 }

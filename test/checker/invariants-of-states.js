@@ -4,6 +4,7 @@
 // never older than what it has had, nor than the join or reset it follows, and in calm it is what
 // the backend has.
 
+import { SEES_ALL } from './held.js';
 import { SETTLE_US } from './indexed-run.js';
 
 /** @typedef {import('./invariants.js').Run} Run */
@@ -62,12 +63,24 @@ function mapIsTrue(run, event) {
   if (!isDue || truth === undefined) return null;
   if (!member.isSynced) return `${member} has not been synced`;
   if (member.line !== truth.line) return `${member} is in ${member.line}, not ${truth.line}`;
+  const { held } = member;
+  // Its map becomes what it may see now.
+  if (run.now - held.since < SETTLE_US) return null;
   const map = new Map(event.entries);
-  for (const [key, { value }] of truth.entries)
-    if (map.get(key) !== value) return `${member} has ${key}=${map.get(key)}, not ${value}`;
+  let isWhole = true;
+  for (const [key, { value }] of truth.entries) {
+    const audience = states.audienceOf(value);
+    const sees = held.surelySees(audience, run.now);
+    if (!sees && held.maySee(audience)) return null;
+    isWhole &&= sees;
+    if (sees && map.get(key) !== value) return `${member} has ${key}=${map.get(key)}, not ${value}`;
+    if (!sees && map.has(key))
+      return `${member} has ${key}=${map.get(key)}, which is for ${audience}`;
+  }
   for (const key of map.keys())
     if (!truth.entries.has(key)) return `${member} has ${key}=${map.get(key)}, which is removed`;
-  if (event.hearsAll && member.last !== truth.offset)
+  // Nobody tells it the position of what it may not see; the latest may also be a removal.
+  if (event.hearsAll && isWhole && held === SEES_ALL && member.last !== truth.offset)
     return `${member} is at ${member.last}, not at ${truth.line}:${truth.offset}`;
   return '';
 }
@@ -97,7 +110,7 @@ function* snapshotsAreNew({ states }) {
 /** @param {Run} run @returns {Iterable<Answer>} */
 function* syncsAreWhole({ states }) {
   const removals = unknownRemovals(states);
-  for (const { member, line, offset, keys } of states.syncs) {
+  for (const { member, line, offset, held, begunAt, keys } of states.syncs) {
     let fault = '';
     for (const key of line.keys.keys()) {
       const newest = line.newest(key, offset);
@@ -106,6 +119,8 @@ function* syncsAreWhole({ states }) {
       // A newer value, which replaced it before it was sent, follows.
       if (Number(line.newest(key, Number.POSITIVE_INFINITY)?.offset) > offset) continue;
       const isAbsent = own === undefined || own.value === null;
+      const audience = states.audienceOf(newest.value);
+      if (!held.surelySees(audience, begunAt) && (isAbsent || held.maySee(audience))) continue;
       if (isAbsent && newest.value === null) continue;
       // Nobody may have seen a removal whose outcome is unknown.
       const isUnseen = removals.has(`${line.room} ${key}`) && line.hasUnseen(newest.offset, offset);

@@ -4,8 +4,7 @@ import { AUDIENCE_MEMBERS } from './audience-model.js';
 
 /** @param {import('./audience-model.js').AudienceModel} audiences */
 function everybodyIsIn(audiences) {
-  for (const { client } of AUDIENCE_MEMBERS)
-    if (!audiences.open.has(client)) audiences.toggle(client);
+  for (const client of AUDIENCE_MEMBERS) if (!audiences.open.has(client)) audiences.toggle(client);
 }
 
 /** @type {readonly import('./story.js').Plant[]} */
@@ -24,7 +23,7 @@ export const PLANTS_OF_AUDIENCES = [
     expected: ['I29'],
     act: ({ audiences }) => {
       everybodyIsIn(audiences);
-      for (const { client } of AUDIENCE_MEMBERS) audiences.toggle(client);
+      for (const client of AUDIENCE_MEMBERS) audiences.toggle(client);
       audiences.publish(true);
       audiences.leaks = true;
       everybodyIsIn(audiences);
@@ -60,8 +59,53 @@ export const PLANTS_OF_AUDIENCES = [
       model.wait(false);
       audiences.publish(true);
       audiences.forgets = true;
-      for (const { client } of AUDIENCE_MEMBERS) audiences.toggle(client);
+      for (const client of AUDIENCE_MEMBERS) audiences.toggle(client);
       everybodyIsIn(audiences);
+    },
+  },
+  {
+    fault: 'a member gets a message for an audience that it has lost',
+    expected: ['I29'],
+    act: ({ audiences }) => {
+      everybodyIsIn(audiences);
+      audiences.hold(AUDIENCE_MEMBERS[0], []);
+      audiences.leaks = true;
+      audiences.publish(true);
+    },
+  },
+  {
+    fault: 'a page of the history has a message for others',
+    expected: ['I29'],
+    act: ({ audiences }) => {
+      everybodyIsIn(audiences);
+      audiences.publish(true);
+      audiences.read(AUDIENCE_MEMBERS[1], (place) => place === audiences.log.length - 1);
+    },
+  },
+  {
+    fault: 'a page of the history lacks a message in its middle',
+    expected: ['I30'],
+    act: ({ audiences }) => {
+      everybodyIsIn(audiences);
+      for (let i = 0; i < 3; i++) audiences.publish(false);
+      const { length } = audiences.log;
+      audiences.read(AUDIENCE_MEMBERS[1], (place) => place === length - 3 || place === length - 1);
+    },
+  },
+  {
+    fault: 'a webhook does not say for whom a message is',
+    expected: ['I29'],
+    act: ({ audiences }) => {
+      audiences.publish(true);
+      audiences.report([]);
+    },
+  },
+  {
+    fault: 'a message for others is taken for a repeat',
+    expected: ['I30'],
+    act: ({ audiences }) => {
+      audiences.publish(false);
+      audiences.repeat();
     },
   },
 ];

@@ -9,7 +9,7 @@
 
 import { pause } from '../harness/run.js';
 import { SECRET, token } from '../helpers/tokens.js';
-import { AudiencePeople } from './audience-people.js';
+import { AUDIENCE_STATE, AudiencePeople } from './audience-people.js';
 import { CentrifugoClient, TRANSPORTS } from './centrifugo-client.js';
 import { SETTLE_US } from './indexed-run.js';
 import { LibraryClient } from './library-client.js';
@@ -112,6 +112,7 @@ export class Population {
    * @param {import('./random.js').Random} parts.random
    * @param {boolean} [parts.hasCommuters]
    * @param {boolean} [parts.hasAudiences] are there messages for an audience?
+   * @param {readonly string[]} [parts.hooks] that a back end answers
    * @param {number} [parts.bytes] of padding in the values of rooms with state
    * @param {readonly string[]} [parts.groups] only these of GROUPS, and `states`; without it: all
    */
@@ -129,6 +130,7 @@ export class Population {
     random,
     hasCommuters = false,
     hasAudiences = false,
+    hooks,
     bytes,
   }) {
     this.urls = urls;
@@ -212,8 +214,13 @@ export class Population {
     );
     this.states = new StatePeople({ firstId: id, urls, wires, secret, recorder, random, bytes });
     id += this.states.members.length;
-    this.audiences = new AudiencePeople({ firstId: id, urls, recorder, random });
-    if (!hasAudiences) this.audiences.dismiss();
+    // Nothing is drawn if nobody takes part.
+    this.audiences = hasAudiences
+      ? new AudiencePeople({
+          ...{ firstId: id, urls, wires, secret, recorder, random, hasCentrifugo, app, hooks },
+        })
+      : null;
+    if (this.audiences !== null) this.states.watch(AUDIENCE_STATE, this.audiences.stateMembers);
     if (groups !== undefined) this.#keep(groups);
     /** How many of the suspects are revoked. */
     this.revoked = 0;
@@ -250,7 +257,7 @@ export class Population {
   get listeners() {
     const { visitors, streams, libraries, pushers, centrifugos, states } = this;
     const { members } = states;
-    const others = [...members, ...this.audiences.members];
+    const others = [...members, ...(this.audiences?.members ?? [])];
     return [...visitors, ...streams, ...libraries, ...pushers, ...centrifugos, ...others];
   }
 
@@ -264,47 +271,54 @@ export class Population {
     const natives = this.everybody.flatMap((client) =>
       client instanceof PusherClient || client instanceof CentrifugoClient ? [] : [client],
     );
-    return [...new Set(natives.flatMap(({ user }) => user ?? []))];
+    const ofAudiences = this.audiences?.users ?? [];
+    return [...new Set([...natives.flatMap(({ user }) => user ?? []), ...ofAudiences])];
   }
 
   start() {
     for (const client of this.everybody) client.start();
     for (const publisher of this.states.publishers) publisher.start();
-    this.audiences.start();
+    this.audiences?.start();
   }
 
   /** They begin to do things. */
   begin() {
     this.timer = setInterval(() => this.#tick(), TICK_MS);
     this.states.begin();
-    this.audiences.begin();
+    this.audiences?.begin();
   }
 
   /** Some of them lose their connections. @param {number} share @param {() => number} delayMs */
   lose(share, delayMs) {
     const { streams, visitors, pushers, members, centrifugos, states } = this;
     const others = [...pushers, ...members, ...centrifugos, ...states.clients];
-    const clients = [...streams, ...visitors, ...others, ...this.audiences.members];
+    const clients = [...streams, ...visitors, ...others, ...(this.audiences?.leavers ?? [])];
     const count = Math.ceil(share * clients.length);
     for (const client of this.random.shuffled(clients).slice(0, count)) client.leave(delayMs());
   }
 
   /** Waits for calm, and records the state that must hold then. */
   async census() {
-    this.isStirring = this.states.isStirring = false;
+    this.#stirs(false);
     await pause(CALM_MS);
     for (const client of [...this.people, ...this.members, ...this.libraries, ...this.commuters])
       client.list();
     this.recorder.write({ type: 'census' });
     await this.states.compare();
-    this.isStirring = this.states.isStirring = true;
+    this.#stirs(true);
+  }
+
+  /** @param {boolean} isStirring */
+  #stirs(isStirring) {
+    this.isStirring = this.states.isStirring = isStirring;
+    if (this.audiences !== null) this.audiences.isStirring = isStirring;
   }
 
   /** No client acts any more, and all return. */
   silence() {
     clearInterval(this.timer);
     this.states.silence();
-    this.audiences.silence();
+    this.audiences?.silence();
     if (!this.streams.includes(this.mover)) return;
     this.mover.visits = this.mover.visits.slice(0, 1);
     this.mover.leave(0);

@@ -119,6 +119,7 @@ export class Publisher {
       ...(key !== undefined && { room, key, removes }),
       ...(isKeyed && { keyed: true }),
       ...(expect !== undefined && { expect }),
+      ...(audience !== undefined && { audience: [...audience] }),
     });
     const content = bytes > 0 ? { value, padding: 'x'.repeat(bytes) } : value;
     const payload = removes ? null : content;

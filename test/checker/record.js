@@ -30,10 +30,10 @@ const READ_BYTES = 4_194_304;
  * certainly was not, or nothing that can be relied on. A refusal may still follow an `info`.
  * `client`: it went over this client's connection, with `echo: false`.
  * `room`, `key`, `removes`: only in rooms with state, whose publications are StateEvents.
- * `keyed`: with an idempotency key; it is sent again until it is answered. `expect`: it is accepted
+ * `audience`: only for these. `keyed`: with an idempotency key; it is sent again until it is answered. `expect`: it is accepted
  * at this position of the room only. `position`: the room's, with CONFLICT.
  * @typedef
- *   {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number, client?: number, room?: string, key?: string, removes?: boolean, keyed?: boolean, expect?: Expected}}
+ *   {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number, client?: number, room?: string, key?: string, removes?: boolean, keyed?: boolean, expect?: Expected, audience?: string[]}}
  *   InvokeEvent
  * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
  * @typedef {{type: 'fail'|'info', value: string, reason: string, position?: Position}} NotOkEvent
@@ -64,7 +64,7 @@ const READ_BYTES = 4_194_304;
  *
  * The receiver of webhooks has accepted a message for the first time; `id` is that of its event. A gap:
  * it may lack some from before.
- * @typedef {{type: 'recorded', value: string, id: string, offset?: number}} RecordedEvent
+ * @typedef {{type: 'recorded', value: string, id: string, offset?: number, audience?: string[]}} RecordedEvent
  * @typedef {{type: 'gap'}} GapEvent
  *
  * All tokens that a user has are revoked: the server has confirmed it.
@@ -76,9 +76,10 @@ const READ_BYTES = 4_194_304;
  * Rooms with state. A publisher puts a value to a key, or removes it. A member gets what its
  * application sees. In calm, the map of each member, and that of the backend.
  * @typedef
- *   {{what: 'put', value: string, room: string, key: string, removes?: boolean, keyed?: boolean}
+ *   {{what: 'put', value: string, room: string, key: string, removes?: boolean, keyed?: boolean, audience?: string[]}
  *   |{what: 'ok', value: string, epoch: string, offset: number}
  *   |{what: 'fail'|'info', value: string, reason: string}
+ *   |{what: 'holds', client: number, room: string, may: string[], surely: string[]}
  *   |{what: 'joined', client: number, room: string, epoch: string, offset: number, recovered: boolean}
  *   |{what: 'reset'|'synced', client: number, room: string, epoch: string, offset: number}
  *   |{what: 'change', client: number, room: string, key: string, value: string|null, epoch: string, offset: number}
@@ -88,14 +89,26 @@ const READ_BYTES = 4_194_304;
  *   StateWhat
  * @typedef {StateWhat & {type: 'state', t: number}} StateEvent
  *
- * A room with history whose messages are partly for an audience (audience-people.js). `passed`: a
- * member has learnt that messages up to this position are for others.
+ * Rooms whose messages are partly for audiences (audience-people.js). `put`: to everybody, or to an
+ * audience; `client` gets no echo of it. `holds`: what a member holds from now on (held.js). `asks`: it
+ * joins; `tellsPositions`: it is told that it has passed messages for others. `passed`: it is told.
+ * `page`: offsets and values of a reply with a history, which `reads` has asked for. `saw`: the value is
+ * in any other bytes that it got. `again`: published again with the same idempotency key, for others,
+ * and accepted. `recorded`: the receiver of webhooks has it.
  * @typedef
- *   {{what: 'put', value: string, isRestricted: boolean}
- *   |{what: 'ok', value: string, epoch: string, offset: number}
- *   |{what: 'joined', client: number, holds: boolean, since?: Position, epoch: string, offset: number, recovered: boolean}
- *   |{what: 'got', client: number, holds: boolean, value: string, epoch: string, offset: number}
- *   |{what: 'passed'|'resync', client: number, epoch: string, offset: number}
+ *   {{what: 'put', value: string, audience: string[], client?: number}
+ *   |{what: 'ok', value: string, epoch?: string, offset?: number}
+ *   |{what: 'holds', client: number, room: string, may: string[], surely: string[]}
+ *   |{what: 'asks', client: number, room: string, since?: Position, tellsPositions?: boolean}
+ *   |{what: 'joined', client: number, room: string, epoch?: string, offset?: number, recovered: boolean, last?: number}
+ *   |{what: 'got', client: number, room: string, value: string, epoch?: string, offset?: number}
+ *   |{what: 'passed'|'resync', client: number, room: string, epoch: string, offset: number}
+ *   |{what: 'page', client: number, room: string, epoch: string, rows: [number, string][]}
+ *   |{what: 'reads', client: number, room: string}
+ *   |{what: 'saw', client: number, room: string, value: string}
+ *   |{what: 'again', value: string, epoch?: string, offset?: number}
+ *   |{what: 'recorded', value: string, audience: string[]}
+ *   |{what: 'left', client: number, room: string}
  *   |{what: 'close', client: number}}
  *   AudienceWhat
  * @typedef {AudienceWhat & {type: 'audience', t: number}} AudienceEvent

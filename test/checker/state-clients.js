@@ -24,8 +24,8 @@ export function stateRecorder(recorder) {
     write(event) {
       const { type, ...about } = /** @type {any} */ (event);
       if (type === 'invoke') {
-        const { value, room, key, removes } = about;
-        recorder.write({ type: 'state', what: 'put', value, room, key, removes });
+        const { value, room, key, removes, audience } = about;
+        recorder.write({ type: 'state', what: 'put', value, room, key, removes, audience });
       } else if (type === 'close') {
         recorder.write({ type: 'state', what: 'close', client: about.client });
       } else if (type === 'ok' || type === 'fail' || type === 'info')
@@ -70,7 +70,7 @@ export class StateClient extends RecoveringClient {
 }
 
 /** @type {import('./client.js').Handlers} */
-const STATE_HANDLERS = {
+export const STATE_HANDLERS = {
   SERVER_SHUTDOWN: HANDLERS.SERVER_SHUTDOWN,
   error: HANDLERS.error,
   degraded() {},
@@ -129,9 +129,11 @@ export class StateLibrary {
    * @param {boolean} parts.isStream by server-sent events
    * @param {readonly string[]} parts.rooms
    * @param {Recorder} parts.recorder
+   * @param {() => string} [parts.token]
    */
-  constructor({ id, url, isStream, rooms, recorder }) {
+  constructor({ id, url, isStream, rooms, recorder, token }) {
     this.id = id;
+    this.token = token;
     this.url = isStream ? `${url.replace(/^ws/, 'http')}sse` : `${url}ws`;
     this.isStream = isStream;
     this.recorder = recorder;
@@ -149,9 +151,10 @@ export class StateLibrary {
   }
 
   start() {
+    const options = { ...DELAYS, ...(this.token && { token: this.token }) };
     this.fanfare = this.isStream
-      ? new StreamFanfare(this.url, DELAYS)
-      : new Fanfare(this.url, DELAYS);
+      ? new StreamFanfare(this.url, options)
+      : new Fanfare(this.url, options);
     this.fanfare.on('error', (/** @type {Error & {code: string}} */ error) => {
       if (error.code === 'REFUSED') this.oddities.push(`${error.message}`);
     });

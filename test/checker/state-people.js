@@ -27,6 +27,8 @@ const PAGE = 15;
 /** FANFARE_STATE of the servers. */
 export const STATE_RULES = `k.paced=${KEYS}/300s every 50ms,k.*=${KEYS}/300s`;
 
+/** @typedef {Pick<StateClient|StateLibrary, 'id'|'hearsAll'|'shown'>} Shown */
+
 export class StatePeople {
   /**
    * @param {object} parts
@@ -68,6 +70,8 @@ export class StatePeople {
           recorder: /** @type {import('./record.js').Recorder} */ (stateRecorder(recorder)),
         }),
     );
+    /** Others whose maps are compared, by room. @type {Map<string, readonly Shown[]>} */
+    this.watched = new Map();
     /** Do publishers publish? */
     this.isStirring = true;
     /** @type {NodeJS.Timeout|undefined} */
@@ -82,6 +86,14 @@ export class StatePeople {
     this.clients = [];
     this.libraries = [];
     this.publishers = [];
+  }
+
+  /**
+   * Compares the maps of others, too.
+   * @param {string} room @param {readonly Shown[]} members
+   */
+  watch(room, members) {
+    this.watched.set(room, members);
   }
 
   get members() {
@@ -100,10 +112,11 @@ export class StatePeople {
 
   /** In calm: records what each member shows, and what the backend has. */
   async compare() {
-    if (this.members.length === 0) return;
-    for (const room of ROOMS) {
+    const own = this.members.length === 0 ? [] : ROOMS;
+    const all = own.map((room) => /** @type {const} */ ([room, this.members]));
+    for (const [room, members] of [...all, ...this.watched]) {
       const before = await this.#read(room);
-      const shown = this.members.map((member) => ({ member, entries: member.shown(room) }));
+      const shown = members.map((member) => ({ member, entries: member.shown(room) }));
       const after = await this.#read(room);
       if (!before || !after || before.epoch !== after.epoch || before.offset !== after.offset) {
         this.skipped++;

@@ -4,6 +4,8 @@
 // A removal has no payload, so only its ack names its offset. Most rows are therefore judged at the
 // end of the run, when all acks are there (invariants-of-states.js).
 
+import { Held, SEES_ALL } from './held.js';
+
 /** @typedef {import('./record.js').StateEvent} StateEvent */
 /** @typedef {import('./record.js').StateWhat} StateWhat */
 
@@ -14,6 +16,7 @@
  * @property {string} room
  * @property {string} key
  * @property {boolean} removes
+ * @property {readonly string[]} audience who may see it; empty: everybody
  * @property {'ok'|'fail'|'info'|undefined} outcome
  */
 
@@ -83,6 +86,10 @@ export class StateMember {
     this.room = room;
     this.isOpen = false;
     this.openedAt = 0;
+    /** The audiences that it holds. */
+    this.held = SEES_ALL;
+    /** Its latest join or reset. */
+    this.begunAt = 0;
     this.isSynced = false;
     /** @type {Line|null} */
     this.line = null;
@@ -114,8 +121,10 @@ export class States {
   allTruths = [];
   /** Values that came after a join or a reset, and were there before it. @type {{member: string, line: Line, key: string, offset: number, until: number}[]} */
   snapshots = [];
-  /** Maps that the server called whole. @type {{member: string, line: Line, offset: number, keys: Map<string, {offset: number, value: string|null}>}[]} */
+  /** Maps that the server called whole. @type {{member: string, line: Line, offset: number, held: Held, begunAt: number, keys: Map<string, {offset: number, value: string|null}>}[]} */
   syncs = [];
+  /** Removals that reached a member. @type {{member: string, line: Line, key: string, offset: number, held: Held}[]} */
+  removals = [];
   /** Two publications at one offset. @type {string[]} */
   clashes = [];
 
@@ -133,6 +142,20 @@ export class States {
     const member = this.members.get(name) ?? new StateMember(client, room);
     this.members.set(name, member);
     return member;
+  }
+
+  /** @param {string|null} value @returns {readonly string[]} who may see it; empty: everybody */
+  audienceOf(value) {
+    return value === null ? [] : (this.puts.get(value)?.audience ?? []);
+  }
+
+  /** Rooms and keys with a publication whose outcome is unknown. @returns {Set<string>} */
+  unknownKeys() {
+    /** @type {Set<string>} */
+    const unknown = new Set();
+    for (const { room, key, outcome } of this.puts.values())
+      if (outcome !== 'ok' && outcome !== 'fail') unknown.add(`${room} ${key}`);
+    return unknown;
   }
 
   /** @param {StateEvent} event */
@@ -155,9 +178,15 @@ export class States {
 
 /** @type {{[W in StateEvent['what']]: (states: States, event: Extract<StateEvent, {what: W}>) => void}} */
 const TAKEN = {
-  put(states, { value, room, key, removes = false }) {
+  put(states, { value, room, key, removes = false, audience = [] }) {
     if (states.puts.has(value)) throw new Error(`the record is wrong: ${value} twice`);
-    states.puts.set(value, { value, room, key, removes, outcome: undefined });
+    states.puts.set(value, { value, room, key, removes, audience, outcome: undefined });
+  },
+
+  holds(states, { t, client, room, may, surely }) {
+    const member = states.member(client, room);
+    if (member.held === SEES_ALL) member.held = new Held();
+    member.held.become(may, surely, t);
   },
 
   ok(states, { value, epoch, offset }) {
@@ -177,13 +206,15 @@ const TAKEN = {
   joined(states, { t, client, room, epoch, offset, recovered }) {
     const member = states.member(client, room);
     member.isOpen = true;
-    member.openedAt = t;
+    member.openedAt = member.begunAt = t;
     if (recovered) begin(member, states.line(room, epoch), offset);
     else forget(member, states.line(room, epoch), offset);
   },
 
-  reset(states, { client, room, epoch, offset }) {
-    forget(states.member(client, room), states.line(room, epoch), offset);
+  reset(states, { t, client, room, epoch, offset }) {
+    const member = states.member(client, room);
+    member.begunAt = t;
+    forget(member, states.line(room, epoch), offset);
   },
 
   change(states, { client, room, key, value, epoch, offset }) {
@@ -191,6 +222,8 @@ const TAKEN = {
     const line = states.line(room, epoch);
     states.place(line, offset, key, value, false);
     member.last = offset;
+    if (value === null && member.held !== SEES_ALL)
+      states.removals.push({ member: `${member}`, line, key, offset, held: member.held.copy() });
     member.keys.set(key, { offset, value });
     if (offset <= member.until && member.line === line)
       states.snapshots.push({ member: `${member}`, line, key, offset, until: member.until });
@@ -201,7 +234,9 @@ const TAKEN = {
     member.isSynced = true;
     member.last = offset;
     const line = states.line(room, epoch);
-    states.syncs.push({ member: `${member}`, line, offset, keys: new Map(member.keys) });
+    const { begunAt, keys } = member;
+    const about = { member: `${member}`, held: member.held.copy(), begunAt };
+    states.syncs.push({ ...about, line, offset, keys: new Map(keys) });
   },
 
   close(states, { client }) {

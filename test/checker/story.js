@@ -133,7 +133,7 @@ export function tell(model, acts) {
     else if (act.act === 'revoke') model.revoke(act.guest);
     else if (act.act === 'survey') model.survey();
     else if (act.act === 'whisper') model.audiences.publish(act.n % 2 === 0);
-    else if (act.act === 'vanish') model.audiences.toggle(AUDIENCE_MEMBERS[act.n % 2].client);
+    else if (act.act === 'vanish') model.audiences.toggle(AUDIENCE_MEMBERS[act.n % 2]);
     else {
       if (act.act === 'outage') {
         model.flush();

@@ -220,13 +220,16 @@ export class WebhookReceiver {
   }
 
   /** @param {Attempt} attempt the first that was accepted of its event */
-  #record({ id, type, data: { payload, offset } }) {
+  #record({ id, type, data: { payload, offset, audience } }) {
     if (this.recorder === null) return;
     // While many wait, events have no payload. They say no more than that some are missing.
     if (type === 'webhook.gap' || (type === 'message.published' && payload === undefined))
       this.recorder.write({ type: 'gap' });
     else if (type === 'message.published')
-      this.recorder.write({ type: 'recorded', value: payload.value ?? payload, offset, id });
+      this.recorder.write({
+        ...{ type: 'recorded', value: payload.value ?? payload, offset, id },
+        ...(audience && { audience }),
+      });
   }
 
   /** @param {Known} known @param {string} type @param {Record<string, any>} data */

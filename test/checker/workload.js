@@ -42,6 +42,7 @@ const STOP_MS = 5000;
  * @property {readonly string[]} [groups] of the population; without it: all
  * @property {boolean} [hasCommuters] in it
  * @property {boolean} [hasAudiences] with messages for an audience in it
+ * @property {readonly string[]} [hooks] that a back end answers (audience-hooks.js)
  * @property {boolean} [hasPusher] with clients of Pusher's protocol in it
  * @property {boolean} [hasCentrifugo] with clients of Centrifugo's protocol in it
  */
@@ -113,6 +114,7 @@ export class Workload {
           ...{ firstId, urls, wires, secret, rooms, history, app, recorder, random },
           hasCommuters: load.hasCommuters,
           hasAudiences: load.hasAudiences,
+          hooks: load.hooks,
           bytes: load.bytes,
           groups: load.groups,
           hasCentrifugo: load.hasCentrifugo,
@@ -285,8 +287,7 @@ export class Workload {
     const { states, audiences } = this.population ?? {};
     const { publishers, appenders, flooders, marker } = this;
     const own = [...publishers, ...appenders, ...flooders, marker];
-    const senders = [...own, ...(states?.publishers ?? [])];
-    if (audiences !== undefined) senders.push(audiences.publisher);
+    const senders = [...own, ...(states?.publishers ?? []), ...(audiences?.senders ?? [])];
     const open = new Set([...this.everybody, ...senders]);
     for (const each of open) each.stop().then(() => open.delete(each));
     await until(() => open.size === 0, withinMs).catch((cause) => {

@@ -42,7 +42,14 @@ export async function direct(world, plan, recorder) {
   for (const server of world.servers) server.start();
   for (const server of world.servers) await world.whole(server);
   const workload = new Workload(
-    { ...load, hasCommuters: plan.hasWebhooks, recorded: plan.script ? undefined : plan.messages },
+    {
+      ...{
+        ...load,
+        hasCommuters: plan.hasWebhooks,
+        hooks: plan.script ? undefined : plan.hooks?.names,
+      },
+      recorded: plan.script ? undefined : plan.messages,
+    },
     urls,
     recorder,
     random,
@@ -65,7 +72,9 @@ export async function direct(world, plan, recorder) {
   await workload.start();
   workload.publish();
   if (plan.script === undefined) {
+    if (backend !== null) backend.isCalm = false;
     await chaos(world, plan, recorder, watch);
+    if (backend !== null) backend.isCalm = true;
     return calm(workload, recorder, watch);
   }
   // Only the script moves its clients.
@@ -91,8 +100,10 @@ async function startReceiver(world, plan) {
 }
 
 /** @param {import('./world.js').World} world @param {any} plan */
-function startBackend({ fleet, clients }, { hookPort }) {
-  const backend = new HookBackend((line) => fleet.note(line));
+function startBackend({ fleet, clients }, { hookPort, hooks, seed, script }) {
+  // A script says itself who is given what.
+  const asked = script === undefined ? hooks : { ...hooks, names: [] };
+  const backend = new HookBackend((line) => fleet.note(line), asked, new Random(seed + 4));
   backend.server.listen(hookPort, '127.0.0.1');
   fleet.network.gateway.set(hookPort, clients.host);
   return backend;

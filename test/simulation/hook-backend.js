@@ -1,7 +1,9 @@
 // hook-backend.js: the back end that simulated servers ask as their hooks say. It allows everything,
-// but for what a script says.
+// but for what a script says. Without a script it gives audiences (test/checker/audience-hooks.js), and
+// until all is to be calm some answers are late or fail.
 
 import { createServer } from 'node:http';
+import { answerAboutAudiences } from '../checker/audience-hooks.js';
 import { isLike } from './checks.js';
 
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
@@ -13,13 +15,26 @@ import { isLike } from './checks.js';
  * @property {number} [times] so often; without it: always
  */
 
+/** Some of them are too late: a server waits for a second. */
+const LATE_MS = /** @type {const} */ ([100, 1400]);
+
 export class HookBackend {
   /** @type {Rule[]} */
   rules = [];
+  /** No answer is late any more, and none fails. */
+  isCalm = true;
 
-  /** @param {(line: string) => void} note writes a line of the trace */
-  constructor(note) {
+  /**
+   * @param {(line: string) => void} note writes a line of the trace
+   * @param {NonNullable<import('./simulation.js').Plan['hooks']>} hooks
+   * @param {import('../checker/random.js').Random} random
+   */
+  constructor(note, { names, late = 0, failing = 0 }, random) {
     this.note = note;
+    this.names = names;
+    this.late = late;
+    this.failing = failing;
+    this.random = random;
     this.server = createServer((request, response) => this.#receive(request, response));
   }
 
@@ -43,6 +58,15 @@ export class HookBackend {
     const asked = JSON.parse(text);
     const rule = this.rules.find(({ question, times = 1 }) => times > 0 && isLike(asked, question));
     if (rule?.times !== undefined) rule.times--;
-    return rule ?? {};
+    return rule ?? this.#chance(asked);
+  }
+
+  /** @param {any} asked @returns {Partial<Rule>} */
+  #chance(asked) {
+    const { isCalm, random, late, failing } = this;
+    const answer = answerAboutAudiences(this.names, asked);
+    if (isCalm) return { answer };
+    if (random.next() < failing) return { status: 500 };
+    return { answer, delayMs: random.next() < late ? random.between(...LATE_MS) : 0 };
   }
 }

@@ -1,6 +1,7 @@
 // simulation.js: one simulated run: draws it from a seed, runs it, and checks its record.
 
 import { fileURLToPath } from 'node:url';
+import { RECORDED_ROOM } from '../checker/audience-people.js';
 import { Checker } from '../checker/checker.js';
 import { settingsOf } from '../checker/population.js';
 import { Random } from '../checker/random.js';
@@ -73,7 +74,8 @@ const ENV = Object.freeze({
  * @property {import('./director.js').Step[]} schedule of faults
  * @property {import('./acts.js').Act[]} [script] instead of a schedule
  * @property {string[]} [messages] patterns of rooms: a second endpoint gets what clients publish there
- * @property {{over: 'http'|'file', names: string[]}} [hooks] that servers ask a back end
+ * @property {{over: 'http'|'file', names: string[], late?: number, failing?: number}} [hooks] that
+ *   servers ask a back end; the shares of its answers that are late or fail during the faults
  * @property {Record<string, unknown>} [app] more settings of the app of Pusher clients
  * @property {Record<string, string>} [env] more settings of all servers
  * @property {Record<string, string>[]} [envs] more settings of each server
@@ -140,10 +142,13 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
     ...given,
   };
   if (given.load === undefined)
-    Object.assign(plan.load, { keyed: random.pick([0, 2, 4]), appenders: random.pick([0, 4, 8]) });
+    Object.assign(plan.load, {
+      ...{ keyed: random.pick([0, 2, 4]), appenders: random.pick([0, 4, 8]) },
+      hasAudiences: isMixed && random.next() < 0.5,
+    });
   // Two of the rooms: each message is one request.
-  if (hasWebhooks && given.messages === undefined && random.below(2) === 0)
-    plan.messages = ['h.0', 'p.1'];
+  if (plan.hasWebhooks && given.messages === undefined && random.below(2) === 0)
+    plan.messages = ['h.0', 'p.1', ...(plan.load.hasAudiences ? [RECORDED_ROOM] : [])];
   if (plan.topology === 'embedded') plan.servers = 1;
   // Its replica may be away, and decides nothing.
   if (plan.topology === 'region') plan.leastReplicas = 0;

@@ -59,7 +59,14 @@ export const AREAS = Object.freeze({
   audiences: {
     unit: ['audiences', 'hook-order'],
     contract: ['state'],
-    runs: runs(['redis', 'embedded'], ['states', 'people'], [...COMMON, ...OF_REDIS]),
+    runs: runs(['redis', 'embedded', 'redis', 'cluster'], [], [...COMMON, ...OF_REDIS], {
+      hasPusher: true,
+      hooks: { over: 'http', names: ['onConnect', 'onJoin', 'onPublish'] },
+      load: {
+        ...{ ...LOAD, groups: [], clients: 1, publishers: 1, rate: 2, rooms: 2 },
+        ...{ roomsPerClient: 1, hasAudiences: true, hasCentrifugo: true },
+      },
+    }),
   },
   webhooks: {
     unit: [
