@@ -402,6 +402,25 @@ export const LIMITS = Object.freeze([
     },
   },
   {
+    name: 'redis-replica',
+    needs: ['redisReplicas'],
+    source: 'Redis and its replicas: `INFO`',
+    meaning:
+      'Whether each server of `REDIS_SUBSCRIBE_URL` is a replica of the primary, and its link is up. Otherwise the workers hear from the primary.',
+    judge({ redisReplicas }) {
+      if (redisReplicas === null) return null;
+      return {
+        value: redisReplicas.every(({ fault }) => fault === '') ? 'in step' : 'not all in step',
+        fault:
+          redisReplicas
+            .filter(({ fault }) => fault !== '')
+            .map(({ address, fault }) => `${address} ${fault}`)
+            .join('; ') || undefined,
+        fix: 'name replicas of the primary in REDIS_SUBSCRIBE_URL, and give them the user of the primary',
+      };
+    },
+  },
+  {
     name: 'redis-version',
     needs: ['redisVersion'],
     source: 'Redis: `INFO`',

@@ -5,7 +5,13 @@
 
 import { readFileSync, readlinkSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
-import { redisCredentials, redisOptions, redisSecrets, withoutSecrets } from '../config/redis.js';
+import {
+  addressText,
+  redisCredentials,
+  redisOptions,
+  redisSecrets,
+  withoutSecrets,
+} from '../config/redis.js';
 import { parseOpenFiles } from '../config/system-limits.js';
 import {
   cgroupMemory,
@@ -150,6 +156,8 @@ export function environmentOf(pid) {
  * The readings of Redis. Each is null if no Redis is configured.
  * @typedef {object} RedisState
  * @property {string|null} redisFault why it does not answer; empty: it does
+ * @property {{address: string, fault: string}[]|null} redisReplicas those of REDIS_SUBSCRIBE_URL, and
+ *   why workers do not hear through each; null if there are none
  * @property {RedisVersion|null} redisVersion
  * @property {{hard: number, soft: number, seconds: number}|null} redisPubsub output buffer of a
  *   subscriber, in bytes; 0: no limit
@@ -182,6 +190,76 @@ export async function readRedis(settings) {
 
 /** @param {RedisSettings} settings @param {Address} node @returns {Promise<RedisReadings>} */
 async function readServer(settings, node) {
+  try {
+    return await inRedis(settings, node, async (redis) => {
+      const info = parseInfo(await redis.info());
+      /** Managed services and ACLs deny CONFIG. @param {string} name */
+      const setting = async (name) => {
+        const [, value] = /** @type {string[]} */ (await redis.config('GET', name));
+        return value ?? '';
+      };
+      return {
+        redisFault: '',
+        redisReplicas: await readReplicas(settings.subscribe, info),
+        redisVersion: versionOf(info),
+        redisPubsub: await setting('client-output-buffer-limit')
+          .then(parsePubsubBuffer)
+          .catch((error) => unread(error)),
+        redisMemory: {
+          max: Number(info.get('maxmemory') ?? 0),
+          used: Number(info.get('used_memory') ?? 0),
+          policy: info.get('maxmemory_policy') ?? '',
+        },
+        redisPersistence: await persistence(info, setting).catch((error) => unread(error)),
+        redisStreamNode: await setting('stream-node-max-bytes')
+          .then(Number)
+          .catch((error) => unread(error)),
+      };
+    });
+  } catch (error) {
+    const reason = unread(error, redisSecrets(redisCredentials(settings).options));
+    const redisReplicas = settings.subscribe === undefined ? null : reason;
+    return { ...allRedis(reason), redisReplicas, redisFault: reason.why };
+  }
+}
+
+/**
+ * @param {RedisSettings|undefined} settings undefined: workers hear from the primary
+ * @param {Map<string, string>} primary its INFO
+ * @returns {Promise<RedisState['redisReplicas']>}
+ */
+async function readReplicas(settings, primary) {
+  if (settings === undefined) return null;
+  const secrets = redisSecrets(redisCredentials(settings).options);
+  return Promise.all(
+    settings.addresses.map(async (node) => {
+      const fault = await inRedis(settings, node, async (redis) =>
+        replicaFault(parseInfo(await redis.info()), primary),
+      ).catch((error) => `does not answer (${unread(error, secrets).why})`);
+      return { address: addressText(node), fault };
+    }),
+  );
+}
+
+/**
+ * @param {Map<string, string>} replica its INFO @param {Map<string, string>} primary
+ * @returns {string} why workers do not hear the primary through it; '': they do
+ */
+export function replicaFault(replica, primary) {
+  // Sentinel may have promoted it: it is the primary itself.
+  if (replica.get('run_id') === primary.get('run_id')) return '';
+  if (replica.get('role') !== 'slave') return 'is not a replica';
+  if (replica.get('master_replid') !== primary.get('master_replid'))
+    return 'is a replica of another primary';
+  return replica.get('master_link_status') === 'up' ? '' : 'has no link to its primary';
+}
+
+/**
+ * @template T @param {RedisSettings} settings @param {Address} node
+ * @param {(redis: import('ioredis').Redis) => Promise<T>} read
+ * @returns {Promise<T>} rejects with the cause if there is no connection
+ */
+async function inRedis(settings, node, read) {
   const { Redis } = await import('ioredis');
   const redis = new Redis({
     ...redisOptions(settings, node),
@@ -202,31 +280,9 @@ async function readServer(settings, node) {
   });
   try {
     await redis.connect();
-    const info = parseInfo(await redis.info());
-    /** Managed services and ACLs deny CONFIG. @param {string} name */
-    const setting = async (name) => {
-      const [, value] = /** @type {string[]} */ (await redis.config('GET', name));
-      return value ?? '';
-    };
-    return {
-      redisFault: '',
-      redisVersion: versionOf(info),
-      redisPubsub: await setting('client-output-buffer-limit')
-        .then(parsePubsubBuffer)
-        .catch((error) => unread(error)),
-      redisMemory: {
-        max: Number(info.get('maxmemory') ?? 0),
-        used: Number(info.get('used_memory') ?? 0),
-        policy: info.get('maxmemory_policy') ?? '',
-      },
-      redisPersistence: await persistence(info, setting).catch((error) => unread(error)),
-      redisStreamNode: await setting('stream-node-max-bytes')
-        .then(Number)
-        .catch((error) => unread(error)),
-    };
+    return await read(redis);
   } catch (error) {
-    const reason = unread(cause ?? error, redisSecrets(redisCredentials(settings).options));
-    return { ...allRedis(reason), redisFault: reason.why };
+    throw cause ?? error;
   } finally {
     redis.disconnect();
   }
@@ -249,6 +305,7 @@ export function versionOf(info) {
 function allRedis(reading) {
   return {
     redisFault: reading,
+    redisReplicas: reading,
     redisVersion: reading,
     redisPubsub: reading,
     redisMemory: reading,

@@ -30,6 +30,7 @@ export function plenty() {
     heapBytes: 100 * GIB,
     node: { version: 'v26.12.1', nowMs: Date.parse('2026-11-23') },
     redisFault: '',
+    redisReplicas: [{ address: 'near:6379', fault: '' }],
     redisVersion: { product: 'Redis', version: '8.10.1' },
     redisPubsub: { hard: 32 * 2 ** 20, soft: 8 * 2 ** 20, seconds: 60 },
     redisMemory: { max: 0, used: 1, policy: 'noeviction' },

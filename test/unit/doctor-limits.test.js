@@ -96,6 +96,12 @@ const LOWEST = [
     { idleTimeoutMs: 20_000 },
   ],
   ['redis', { redisFault: 'connect ECONNREFUSED' }, null, /^start Redis/],
+  [
+    'redis-replica',
+    { redisReplicas: [{ address: 'near:6379', fault: 'is not a replica' }] },
+    null,
+    /^name replicas of the primary in REDIS_SUBSCRIBE_URL/,
+  ],
   ['redis-version', { redisVersion: { product: 'Redis', version: '5.0.14' } }, null, /./],
   [
     'redis-pubsub-buffer',
@@ -203,6 +209,7 @@ test('if the kernel does not track connections, and without Redis, their rows ar
   const none = {
     conntrack: null,
     redisFault: null,
+    redisReplicas: null,
     redisVersion: null,
     redisPubsub: null,
     redisMemory: null,

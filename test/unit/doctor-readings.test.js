@@ -10,6 +10,7 @@ import {
   READERS,
   readMachine,
   readRedis,
+  replicaFault,
   Unread,
 } from '../../src/doctor/read.js';
 import { FILES, reader } from '../helpers/doctor.js';
@@ -233,10 +234,27 @@ test('a configuration without a bucket is not a fault, and a bucket that is away
 test('a configuration without Redis is not a fault', async () => {
   assert.deepEqual(await readRedis(null), {
     redisFault: null,
+    redisReplicas: null,
     redisVersion: null,
     redisPubsub: null,
     redisMemory: null,
     redisPersistence: null,
     redisStreamNode: null,
   });
+});
+
+test('a server to hear from must be a replica of the primary, with a link', () => {
+  const primary = new Map([
+    ['run_id', 'a'],
+    ['role', 'master'],
+    ['master_replid', 'x'],
+  ]);
+  const replica = { run_id: 'b', role: 'slave', master_replid: 'x', master_link_status: 'up' };
+  const faultOf = (/** @type {Partial<typeof replica>} */ change) =>
+    replicaFault(new Map(Object.entries({ ...replica, ...change })), primary);
+  assert.equal(faultOf({}), '');
+  assert.equal(faultOf({ run_id: 'a', role: 'master' }), '');
+  assert.equal(faultOf({ role: 'master' }), 'is not a replica');
+  assert.equal(faultOf({ master_replid: 'y' }), 'is a replica of another primary');
+  assert.equal(faultOf({ master_link_status: 'down' }), 'has no link to its primary');
 });
