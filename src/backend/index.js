@@ -70,6 +70,11 @@ class WorkerBackend {
     await link.open();
   }
 
+  /** Call it at each beat of the worker. */
+  beat() {
+    this.addresses.link.watchNow();
+  }
+
   /** Closes presence, the broker and the link, in this order. May be called twice. */
   async close() {
     await this.reporter?.close();

@@ -175,6 +175,7 @@ export class WorkerDelivery {
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
+    this.backend.beat();
     this.slowConsumers.sweep();
     this.hub.sweep(nowMs);
     const room = this.scheduler.shedState(this.closeAll);

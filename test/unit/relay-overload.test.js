@@ -9,6 +9,7 @@ import pino from 'pino';
 import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
 import { EmbeddedPresence } from '../../src/backend/embedded/presence.js';
 import { RelayLink } from '../../src/backend/embedded/relay-link.js';
+import { RelayRequests } from '../../src/backend/embedded/relay-requests.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { MessageWriter, OP } from '../../src/backend/embedded/relay-wire.js';
 import { until } from '../harness/server.js';
@@ -109,6 +110,29 @@ test('places granted after the worker has stopped waiting are given back', OPTIO
   places.release(ADDRESS);
   await places.link.ask({ type: 'count', request: 0 });
   assert.equal((await relay.counters()).addresses, 0);
+});
+
+test('a beat that comes with the timer of the link asks once, and neither ends a silence too early', (t) => {
+  let now = 0;
+  t.mock.method(performance, 'now', () => now);
+  /** @type {boolean[]} */
+  const answering = [];
+  const requests = new RelayRequests({
+    ...{ watchMs: 1000, awayMs: 1500, timeoutMs: 60_000 },
+    onAnswering: (isAnswering) => answering.push(isAnswering),
+  });
+  requests.start();
+  const look = (/** @type {number} */ ms) => {
+    now += ms;
+    return requests.look();
+  };
+  assert.deepEqual([look(1000), look(1), look(400)], [true, false, false]);
+  requests.add().promise.catch(() => {});
+  assert.deepEqual([look(599), look(1000)], [true, true]);
+  // This process is stalled: what has arrived is read before the second look counts.
+  assert.deepEqual([look(9000), look(0)], [false, false]);
+  assert.deepEqual(answering, []);
+  assert.deepEqual([look(1000), answering], [true, [false]]);
 });
 
 test('a place that was never asked for does not count as asked', OPTIONS, async (t) => {

@@ -14,11 +14,7 @@ const run = promisify(execFile);
  * The most runs in a minute, by kind of process and file. A new timer belongs into the beat of its
  * process (`worker/worker.js`, `primary/supervisor.js`), or runs only while it has something to do.
  */
-const WORKER = {
-  'worker/worker.js': 60,
-  'backend/embedded/relay-link.js': 60,
-  'auth/revocation-log.js': 2,
-};
+const WORKER = { 'worker/worker.js': 60, 'auth/revocation-log.js': 2 };
 const PRIMARY = { 'primary/supervisor.js': 60, 'primary/courier-process.js': 12 };
 /** Each of the 16 partitions has a lease and a turn. */
 const COURIER = {
@@ -40,7 +36,7 @@ const REDIS = {
 const EMBEDDED = { worker: WORKER, primary: PRIMARY, courier: COURIER };
 /** The most wake-ups by timers in a minute. Those of the courier's partitions share theirs. */
 const WAKE_UPS = {
-  redis: { worker: 230, primary: 125, courier: 205 },
+  redis: { worker: 190, primary: 125, courier: 205 },
   embedded: { worker: 65, primary: 65, courier: 140 },
 };
 

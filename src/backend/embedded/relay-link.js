@@ -142,7 +142,22 @@ export class RelayLink {
     await this.#compareVersions(socket);
     this.isOpen = true;
     requests.start();
-    this.#watch = setInterval(() => this.#look(), requests.watchMs).unref();
+    this.#watchFromNow();
+  }
+
+  /**
+   * Looks whether the relay answers, and then every `watchMs`. The worker's beat calls it, so that
+   * both share their wake-ups.
+   */
+  watchNow() {
+    if (!this.isOpen) return;
+    this.#look();
+    this.#watchFromNow();
+  }
+
+  #watchFromNow() {
+    clearInterval(this.#watch);
+    this.#watch = setInterval(() => this.#look(), this.requests.watchMs).unref();
   }
 
   /** @param {Socket} socket @throws if the relay has another version or does not answer */

@@ -85,10 +85,14 @@ export class RelayRequests {
     onLate?.(answer);
   }
 
-  /** Call it every `watchMs`. @returns {boolean} false: this process itself was stalled */
+  /**
+   * Call it every `watchMs`, or more often.
+   * @returns {boolean} false: it has looked already, or this process itself was stalled
+   */
   look() {
     const now = performance.now();
     const step = now - this.#lookedMs;
+    if (step < this.watchMs / 2) return false;
     this.#lookedMs = now;
     this.#nowMs += Math.min(step, this.watchMs);
     // After a stall of this process, the event loop must first read the answers that have arrived.
