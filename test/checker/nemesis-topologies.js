@@ -183,7 +183,7 @@ async function pairOf({ nodes }) {
 
 /** @param {RedisServer} node */
 async function isPrimary(node) {
-  return (await node.cli('ROLE')).startsWith('master');
+  return (await node.role()) === 'master';
 }
 
 /** @param {RedisServer} node */

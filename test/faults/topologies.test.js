@@ -23,11 +23,7 @@ const MAX_LINES = 20;
  * @param {Trial} trial
  */
 async function failedOver({ nodes: [, replica], server, workload }) {
-  await until(
-    async () => (await replica.cli('ROLE')).startsWith('master'),
-    MAX_OUTAGE_MS,
-    'a failover',
-  );
+  await until(async () => (await replica.role()) === 'master', MAX_OUTAGE_MS, 'a failover');
   await until(
     async () => (await server.metrics()).get('fanfare_broker_up') === 1,
     MAX_OUTAGE_MS,
@@ -76,7 +72,7 @@ test(
             return async () => {
               await failedOver(trial);
               trial.redis.thaw();
-              const isReplica = async () => (await trial.redis.cli('ROLE')).startsWith('slave');
+              const isReplica = async () => (await trial.redis.role()) === 'slave';
               await until(isReplica, 30_000, 'the old primary as a replica');
             };
           },

@@ -145,6 +145,18 @@ export class RedisServer {
     });
     return stdout.trim();
   }
+
+  /**
+   * Sentinel closes all connections of a server whose role it changes, also the one that asks.
+   * @returns {Promise<string>} `master`, `slave`, or '' if the server closed the connection
+   */
+  async role() {
+    const answer = await this.cli('ROLE').catch((error) => {
+      if (/closed the connection/.test(error.stderr)) return '';
+      throw error;
+    });
+    return answer.split('\n')[0];
+  }
 }
 
 /**
