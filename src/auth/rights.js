@@ -18,13 +18,8 @@ const MAX_REMEMBERED = 1000;
 /** @import { Audiences } from '../protocol/audiences.js' */
 
 /** `audience`: to publish for an audience. @typedef {'join'|'publish'|'presence'|'history'|'audience'} RoomRight */
-export const ROOM_RIGHTS = /** @type {const} */ ([
-  'join',
-  'publish',
-  'presence',
-  'history',
-  'audience',
-]);
+const NO_LISTS = Object.freeze({ join: [], publish: [], presence: [], history: [], audience: [] });
+export const ROOM_RIGHTS = /** @type {readonly RoomRight[]} */ (Object.keys(NO_LISTS));
 
 export class RoomList {
   /** Names without a star. @type {Set<string>} */
@@ -112,7 +107,7 @@ export function readRights(rooms = {}) {
   const known = remembered.get(text);
   if (known !== undefined) return known;
   /** @type {Record<RoomRight, readonly string[]>} */
-  const lists = { join: [], publish: [], presence: [], history: [], audience: [] };
+  const lists = { ...NO_LISTS };
   for (const right of ROOM_RIGHTS) {
     const list = /** @type {Record<string, unknown>} */ (rooms)[right];
     if (list === undefined) continue;

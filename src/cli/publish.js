@@ -6,11 +6,10 @@ import { EXIT, Failure } from './failure.js';
 import { publishLines } from './lines.js';
 import { textOption } from './options.js';
 
-/** @import { Command, Context, Values } from './command.js' */
+/** @import { Command, Context } from './command.js' */
 
 /** More than any payload that a server takes inline. */
 const MAX_STDIN_BYTES = 16 * 1024 * 1024;
-const MAX_AUDIENCES = 4;
 const POSITION = /** @type {const} */ ({ 'epoch?': 'string', 'offset?': 'number' });
 
 /** @type {Command} */
@@ -37,7 +36,7 @@ backend. Otherwise it comes from the user of the token, or from a client of an o
     const { args, values, target, output } = context;
     const [room, argument] = args;
     const key = textOption(values, 'key');
-    const audience = audienceIn(values);
+    const audience = /** @type {string[]|undefined} */ (values.audience);
     const options = audience === undefined ? { key } : { key, audience };
     if (values.lines) {
       if (argument !== undefined && argument !== '-')
@@ -64,13 +63,6 @@ backend. Otherwise it comes from the user of the token, or from a client of an o
     ]);
   },
 };
-
-/** @param {Values} values @returns {string[]|undefined} @throws {Failure} */
-function audienceIn({ audience }) {
-  if (Array.isArray(audience) && audience.length > MAX_AUDIENCES)
-    throw new Failure(EXIT.usage, `--audience may be given up to ${MAX_AUDIENCES} times`);
-  return /** @type {string[]|undefined} */ (audience);
-}
 
 /** @param {string} given @param {boolean} isText @returns {string} JSON */
 function payloadOf(given, isText) {

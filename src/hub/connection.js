@@ -121,7 +121,7 @@ export class Connection {
     });
   }
 
-  /** It leaves the room. @param {string} room */
+  /** The connection leaves the room. @param {string} room */
   withdrawAudiences(room) {
     this.given?.delete(room);
   }

@@ -185,7 +185,7 @@ export class Flight {
   /** @param {number} format @param {readonly number[]} omitted */
   #without(format, omitted) {
     const { publications, room } = this;
-    // Not cut out of frames for others: these bytes never held what is hidden.
+    // These bytes never held what is hidden: they are not cut out of frames for others.
     const rest = publications.filter((_, i) => !omitted.includes(i));
     const frames = rest.length === 0 ? NOTHING : encodePublications(format, room.prefix, rest);
     const last = publications.findLastIndex(isPositioned);

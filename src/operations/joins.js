@@ -407,7 +407,7 @@ export class Joins {
   attend(connection, name, who) {
     if (who === null) return;
     const room = this.hub.rooms.get(name);
-    // It may have left meanwhile, or be a user already after an earlier join.
+    // The connection may have left meanwhile, or be a user already after an earlier join.
     if (!room?.has(connection) || room.users?.has(connection)) return;
     const { session } = connection;
     if (session.isAnonymous)

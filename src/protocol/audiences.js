@@ -60,7 +60,7 @@ export const NO_AUDIENCES = new Audiences([]);
 /** Those of operators and backends. */
 export const EVERY_AUDIENCE = new Audiences([ALL]);
 
-/** By their names, sorted. @type {Map<string, Audiences>} */
+/** Sets by their names, sorted. @type {Map<string, Audiences>} */
 const remembered = new Map();
 
 /** @param {readonly string[]} names @returns {Audiences} the same object for the same names */
@@ -98,16 +98,6 @@ export function readAudience(list) {
   if (!list.every((name) => typeof name === 'string' && NAME.test(name))) return undefined;
   const names = new Set(list);
   return names.size === list.length ? [...names].sort().join(',') : undefined;
-}
-
-/**
- * Do readers lose a key when its audience changes?
- * @param {string} before its audience; '': everybody @param {string} after
- */
-export function narrows(before, after) {
-  if (after === '') return false;
-  const names = after.split(',');
-  return before === '' || before.split(',').some((name) => !names.includes(name));
 }
 
 /** The field `,"audience":[…]` of a message, for backends and operators. @param {string} text '': none */

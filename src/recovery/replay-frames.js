@@ -117,5 +117,5 @@ function restOf(replay, format, omitted) {
   return rest.frames;
 }
 
-/** Of each replay the latest frames without some publications. @type {WeakMap<Replay, {text: string, frames: Buffer}>} */
+/** The latest frames of each replay without some publications. @type {WeakMap<Replay, {text: string, frames: Buffer}>} */
 const rests = new WeakMap();

@@ -191,7 +191,7 @@ export class RoomSync {
     this.lagging.add(connection, position);
   }
 
-  /** Bytes that members get again after a message to them. Only a state begins again. @param {Buffer} _publication */
+  /** Bytes that members get again after a message for some. Only a state begins again. @param {Buffer} _publication */
   resetBytes(_publication) {
     return 0;
   }

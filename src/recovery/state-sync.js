@@ -8,7 +8,6 @@
 //   an audience   (docs/architecture/audiences.md): members from whom a key is hidden now get
 //                 `reset`, then the state that they may see
 
-import { narrows } from '../protocol/audiences.js';
 import { CompactedLog } from '../protocol/compacted-log.js';
 import {
   audienceTextOf,
@@ -171,15 +170,16 @@ export class StateSync extends RoomSync {
 
   /**
    * @override If a message hides a key, those who lose it get their state again.
-   * @param {Buffer} publication
+   * @param {Buffer} publication with an audience
    */
   resetBytes(publication) {
-    const { log } = this;
-    if (!hasKey(publication) || isRemoval(publication)) return 0;
-    const former = log.get(keyTextOf(publication));
+    const isValue = hasKey(publication) && !isRemoval(publication);
+    const former = isValue ? this.log.get(keyTextOf(publication)) : undefined;
     if (former === undefined) return 0;
-    const before = audienceTextOf(former.publication);
-    return narrows(before, audienceTextOf(publication)) ? log.bytes : 0;
+    const before = audienceTextOf(former.publication).split(',');
+    const after = audienceTextOf(publication).split(',');
+    // Everybody could see a key without an audience: its one name, '', is not in the list, either.
+    return before.every((name) => after.includes(name)) ? 0 : this.log.bytes;
   }
 
   /** @override The member may see other keys now. @param {Connection} connection a member */

@@ -214,6 +214,9 @@ test('publish --audience says for whom the message is', OPTIONS, async () => {
   };
   assert.deepEqual(await seenBy({}), [3]);
   assert.deepEqual(await seenBy({ audiences: ['vip'] }), [1, 2, 3]);
+  const many = await publish(byKey, [...'abcde']);
+  assert.deepEqual([many.code, many.out], [65, '']);
+  assert.match(many.err, /1 to 4 different names/);
   const refused = await publish({ FANFARE_URL: url, FANFARE_TOKEN: tokenOf({}) }, ['vip']);
   assert.deepEqual([refused.code, refused.out], [77, '']);
   assert.match(refused.err, /rooms\.audience/);
