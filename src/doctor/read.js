@@ -249,9 +249,10 @@ export function replicaFault(replica, primary) {
   // Sentinel may have promoted it: it is the primary itself.
   if (replica.get('run_id') === primary.get('run_id')) return '';
   if (replica.get('role') !== 'slave') return 'is not a replica';
-  if (replica.get('master_replid') !== primary.get('master_replid'))
-    return 'is a replica of another primary';
-  return replica.get('master_link_status') === 'up' ? '' : 'has no link to its primary';
+  // Until it has its first copy, it has an ID of its own.
+  if (replica.get('master_link_status') !== 'up') return 'has no link to its primary';
+  const isOurs = replica.get('master_replid') === primary.get('master_replid');
+  return isOurs ? '' : 'is a replica of another primary';
 }
 
 /**
