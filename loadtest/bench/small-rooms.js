@@ -22,6 +22,7 @@ const PROBES = 6;
 const PROBE_SECONDS = 5;
 /** The search ends when the server's share is this close to the wanted one. */
 const CLOSE_ENOUGH = 0.04;
+const SETTLE_SECONDS = 90;
 /** A rate at which more than one message in a hundred takes longer is too high. */
 const LATE_MS = 1000;
 /** What arrives later than this after the last message is lost. */
@@ -59,7 +60,8 @@ export async function smallRooms(bench, values, outcome) {
       }),
     );
   report.search = [];
-  const rate = values.rate || (await findRate(send, values.cores, report));
+  const rate =
+    values.rate || (await settledRate(send, values.cores, Math.min(SETTLE_SECONDS, hold), report));
   const stolen = machineSeconds().stolen;
   console.log(`now ${Math.round(rate)} messages a second, for ${hold} s`);
   const step = await send(rate, hold);
@@ -72,19 +74,33 @@ export async function smallRooms(bench, values, outcome) {
 }
 
 /**
+ * With many workers each has few messages, and V8 optimizes their code only after some minutes: so
+ * the first rate is held for a while, and the second search begins there.
+ * @param {Parameters<typeof findRate>[0]} send @param {number} cores
+ * @param {number} seconds @param {Record<string, any>} report gets the probes
+ */
+async function settledRate(send, cores, seconds, report) {
+  const first = await findRate(send, cores, report, FIRST_RATE);
+  console.log(`${show(first)} messages a second for ${seconds} s, until the code is compiled`);
+  demandClean(await send(first, seconds));
+  return findRate(send, cores, report, first);
+}
+
+/**
  * The rate at which the server uses this many cores, or the highest below it if messages are late
  * there because other processes have the processors. The CPU of a message is taken from the last
  * probe, so the search comes close within a few.
  * @param {(perSecond: number, seconds: number) => Promise<import('./step.js').Step>} send
  * @param {number} cores @param {Record<string, any>} report gets the probes
+ * @param {number} start
  */
-async function findRate(send, cores, report) {
+async function findRate(send, cores, report, start) {
   const spare = cores - report.idle.cores;
   if (spare <= 0.05)
     throw new Error(`the idle server uses ${show(report.idle.cores, 2)} of ${cores} cores`);
   let held = 0;
   let tooMany = Number.POSITIVE_INFINITY;
-  let rate = FIRST_RATE;
+  let rate = start;
   for (let probe = 0; probe < PROBES; probe++) {
     const step = await send(rate, PROBE_SECONDS);
     demandClean(step);
