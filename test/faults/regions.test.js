@@ -147,6 +147,9 @@ describe('hearing through a replica', { concurrency: 4 }, () => {
     wire.change({});
     await inStep();
     await eventually(() => far.states.length > outages && far.state === 'up');
+    // The next message shows the gap.
+    const heard = numbersOf(far).length;
+    await eventually(() => numbersOf(far).length > heard + 20);
     assert.ok(lostOf(far) > 0, 'the fault has no effect');
     assert.ok(
       far.lines.some(({ reason }) => `${reason}`.includes('has replaced its data')),
