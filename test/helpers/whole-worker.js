@@ -48,6 +48,7 @@ export async function startWorker(t, env) {
   const backend = /** @type {any} */ ({
     ...{ ...memory, addresses: places, reporter: null, occupancy: null },
     open: async () => {},
+    beat() {},
     close: () => memory.close(),
   });
   const delivery = new WorkerDelivery(basics, { backend, blobs: null, historyRules });
