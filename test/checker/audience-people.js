@@ -85,8 +85,8 @@ export class AudiencePeople {
     this.random = random;
     this.hooks = hooks;
     this.nextId = firstId;
-    /** @type {string[]} */
-    this.oddities = [];
+    /** Users of the members. @type {string[]} */
+    this.named = [];
     this.readers = Array.from({ length: READERS }, (_, i) => this.#reader(i));
     this.states = Array.from({ length: STATE_READERS }, (_, i) => this.#stateReader(i));
     this.stateLibraries = [false, true].map((isStream) => this.#stateLibrary(isStream));
@@ -138,8 +138,7 @@ export class AudiencePeople {
   /** Those whose connections have a user. */
   get users() {
     if (this.members.length === 0) return [];
-    const members = this.members.flatMap((one) => ('user' in one ? (one.user ?? []) : []));
-    return [...members, 'writer-s0', 'writer-s1', 'setter', 'sub0', 'sub1'];
+    return [...this.named, 'writer-s0', 'writer-s1', 'setter'];
   }
 
   start() {
@@ -166,6 +165,7 @@ export class AudiencePeople {
   /** @param {number} id @param {string|undefined} user @param {'audience'|'state'} [type] */
   #holder(id, user, type = 'audience') {
     const { hooks, recorder } = this;
+    if (user !== undefined) this.named.push(user);
     return new Holder({ client: id, user, hooks, type, recorder, draw: () => this.#draw() });
   }
 

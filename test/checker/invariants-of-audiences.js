@@ -128,7 +128,11 @@ function* everyVisibleCame({ audiences, now, isSettled, calmSince }) {
       continue;
     }
     const due = accepted.findLast(
-      (one) => one.room === room && one.epoch === epoch && (isToldPositions || sees(one)),
+      (one) =>
+        one.room === room &&
+        one.epoch === epoch &&
+        one.client !== client &&
+        (isToldPositions || sees(one)),
     );
     if (due === undefined) continue;
     yield due.offset <= (last ?? member.until)

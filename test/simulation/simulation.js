@@ -146,6 +146,8 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
       ...{ keyed: random.pick([0, 2, 4]), appenders: random.pick([0, 4, 8]) },
       hasAudiences: isMixed && random.next() < 0.5,
     });
+  if (given.load === undefined && given.hooks === undefined && isMixed && random.next() < 0.4)
+    plan.hooks = drawHooks(random);
   // Two of the rooms: each message is one request.
   if (plan.hasWebhooks && given.messages === undefined && random.below(2) === 0)
     plan.messages = ['h.0', 'p.1', ...(plan.load.hasAudiences ? [RECORDED_ROOM] : [])];
@@ -154,6 +156,17 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
   if (plan.topology === 'region') plan.leastReplicas = 0;
   plan.schedule = given.schedule ?? drawSchedule(plan, new Random(seed + 2), chaosMs, only);
   return plan;
+}
+
+/** @param {Random} random @returns {NonNullable<Plan['hooks']>} */
+function drawHooks(random) {
+  const all = ['onConnect', 'onJoin', 'onPublish'];
+  return {
+    over: random.pick(/** @type {const} */ (['http', 'file'])),
+    names: random.shuffled(all).slice(0, 1 + random.below(all.length)),
+    late: random.pick([0, 0.1]),
+    failing: random.pick([0, 0.03]),
+  };
 }
 
 /**
