@@ -9,12 +9,16 @@
 //   sends the missing part again. If it no longer has it, the replica takes a new copy of the data
 //   without the publications in between. Redis then announces that the former data is gone
 //   (data-loss.js), and the worker subscribes again, as after any lost connection.
+// - A replica that has restarted from an older copy, and one that is later than the replica heard
+//   before, pass on what the worker has heard already. So after each connection the worker ignores
+//   what comes before its first probe, as it was published in the outage, or earlier.
 // - If the replica is unreachable for PATIENCE_MS, if no probe comes back through it, or if the
 //   commands reach another primary than before, the worker leaves it, and subscribes at the
 //   primary. That is an outage, which the broker reports.
 // - Meanwhile the worker stays subscribed at the replica, too, and returns to it when it keeps up
 //   again: without an outage (handover.js).
 
+import { ReplyError } from 'ioredis';
 import { useFastPath } from '../../config/fast-paths.js';
 import { RedisConnection } from './connection.js';
 import { trackEmptying, watchEmptying } from './data-loss.js';
@@ -72,6 +76,8 @@ export class Hearing {
   /** Null while the worker hears from the primary for ever, or from the replica. @type {Handover|null} */
   handover = null;
   probeChannel = Buffer.alloc(0);
+  /** Has a probe come over this connection to the replica? */
+  #isReplicaInStep = false;
   /** Since when the replica that the worker hears is unreachable; on the live clock. */
   #lostMs = NEVER_MS;
   #returnedMs = Number.NEGATIVE_INFINITY;
@@ -112,8 +118,14 @@ export class Hearing {
     const heard = this.current.subscriptions.subscribe(channel);
     if (this.handover === null) return heard;
     // Whichever is heard in the end has the channel.
-    const other = /** @type {Ear} */ (this.replica).subscriptions.subscribe(channel);
-    return Promise.all([heard, other.catch(() => {})]).then(() => {});
+    const replica = /** @type {Ear} */ (this.replica);
+    const other = replica.subscriptions.subscribe(channel).catch((error) => {
+      if (this.current === replica) throw error; // the worker has returned meanwhile
+      // Without the channel it must not be heard. Its next connection asks for all of them again.
+      if (error.cause instanceof ReplyError)
+        replica.connection.destroy('the replica refused a subscription');
+    });
+    return Promise.all([heard, other]).then(() => {});
   }
 
   /** @param {string} channel */
@@ -181,6 +193,7 @@ export class Hearing {
   #return(primary) {
     this.handover = null;
     this.current = /** @type {Ear} */ (this.replica);
+    this.#isReplicaInStep = true;
     this.#returnedMs = this.parts.clock.nowMs;
     primary.subscriptions.retire();
     primary.connection.close();
@@ -245,9 +258,19 @@ export class Hearing {
   #hear(ear, channel, message) {
     const { handover } = this;
     if (handover === null) {
-      if (ear === this.current) this.parts.events.onMessage(channel, message);
-    } else if (ear.isReplica) handover.hearReplica(channel, message);
-    else if (ear === this.current) handover.hearPrimary(channel, message);
+      if (ear !== this.current) return;
+      if (!this.#isReplicaInStep && !this.#beginsStep(channel, message)) return;
+      this.parts.events.onMessage(channel, message);
+    } else if (!ear.isReplica) {
+      if (ear === this.current) handover.hearPrimary(channel, message);
+    } else if (ear.subscriptions.isLive) handover.hearReplica(channel, message);
+  }
+
+  /** @param {Buffer} channel @param {Buffer} message through the replica */
+  #beginsStep(channel, message) {
+    const token = this.#tokenOf(channel, message);
+    this.#isReplicaInStep = token !== 0 && token === this.parts.probe.token;
+    return this.#isReplicaInStep;
   }
 
   /** @param {Buffer} channel @param {Buffer} message */
@@ -258,7 +281,10 @@ export class Hearing {
 
   /** @param {Ear} ear */
   #earOnReady(ear) {
-    if (ear.isReplica) trackEmptying(ear.connection.redis);
+    if (ear.isReplica) {
+      this.#isReplicaInStep = false;
+      trackEmptying(ear.connection.redis);
+    }
     if (ear === this.current) this.parts.events.onReady();
     ear.subscriptions.restore();
   }
