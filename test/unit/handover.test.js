@@ -142,6 +142,7 @@ test('if the other side does not reach the probe in time, the primary is heard w
     assert.equal(hearer.handover.isHolding, false);
     if (isReplicaAhead) for (let late = first; late < n; late++) hearer.hear(false, late);
     assert.deepEqual(hearer.heard, rooms.slice(0, rooms.indexOf(String(n - 1)) + 1));
+    assert.equal(hearer.handover.neededProofs, 6, 'the next attempt comes later');
   }
 });
 

@@ -9,13 +9,17 @@
 //
 // The side that reaches the probe first waits for the other one: what follows there is held. If the
 // other side does not reach it within HOLD_MS, or too much is held, nothing has happened: the
-// worker goes on with the primary, and begins again.
+// worker goes on with the primary, and begins again. It then needs twice as many probes, because
+// messages were late in vain.
 //
 // A probe is chosen only if the PROOFS probes before it came back through the replica before the
 // next one left: the replica keeps up.
 
 const PROOFS = 3;
-/** After a replica that was left soon after a return: as many probes, one every 1.5 s. */
+/**
+ * After a replica that was left soon after a return, or was waited for in vain: as many probes, one
+ * every 1.5 s.
+ */
 const MAX_PROOFS = 48;
 const HOLD_MS = 1000;
 /** After so long without a probe the replica's connection is replaced. */
@@ -75,7 +79,7 @@ export class Handover {
   tick(nowMs) {
     if (nowMs < this.dueMs) return false;
     if (this.isHolding) {
-      this.reset();
+      this.#giveUp();
       return false;
     }
     this.heardMs = nowMs;
@@ -130,7 +134,12 @@ export class Handover {
   #hold(held, channel, message) {
     this.#heldBytes += channel.length + message.length + OVERHEAD_BYTES;
     held.push({ channel, message });
-    if (this.#heldBytes > MAX_HELD_BYTES) this.reset();
+    if (this.#heldBytes > MAX_HELD_BYTES) this.#giveUp();
+  }
+
+  #giveUp() {
+    this.neededProofs = Math.min(2 * this.neededProofs, MAX_PROOFS);
+    this.reset();
   }
 
   /** Both sides have reached the divider. @param {Held[]} held of the replica */
