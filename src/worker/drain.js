@@ -5,7 +5,8 @@
 //    notice. The turns are in random order. Those without a notice are spread over their share of
 //    the window. The others get theirs 300 ms before the close, and share the rest, which is
 //    shorter for fewer than FULL: RETURNS_PER_SECOND harm no server. A connection that waits for a
-//    join or hook is closed in step 4.
+//    join or hook is closed in step 4, and so are those whose turn comes LATE_MS too late, because
+//    the worker is busy.
 // 2. If nobody else accepts them, clients that know the notice are told at once, each with its own
 //    reconnectAfterMs: the n-th of N the n-th part of the same rest. The server may then be back.
 //    Webhooks wait for the whole window before they report who left.
@@ -25,6 +26,7 @@ const BATCH = 500;
 const BATCH_INTERVAL_MS = 100;
 /** Time that steps 2 to 5 need for 10,000 connections. */
 const REST_MS = 9000;
+const LATE_MS = 2000;
 const CLOSE_WAIT_MS = 5000;
 const ANSWER_WAIT_MS = 2000;
 /** A round trip through the broker, and some time for workers that begin to drain later. */
@@ -65,13 +67,14 @@ export async function drain(parts) {
   const { othersAccept, windowMs, deadlineMs } = parts;
   const silent = hub.connections.filter((connection) => !knowsNotice(connection));
   const shareMs = (windowMs * silent.length) / Math.max(1, hub.connections.length);
-  const closing = await closeOver(shuffled(silent), within(shareMs, deadlineMs), outbox, lane);
+  const over = (/** @type {number} */ ms) => within(ms, deadlineMs);
+  const closing = await closeOver(shuffled(silent), over(shareMs), outbox, lane);
   let spread = silent.length - closing.length;
   const told = shuffled(hub.connections.filter(knowsNotice));
   const returnsMs = told.length * Math.max(1000 / RETURNS_PER_SECOND, windowMs / FULL);
   const restMs = Math.min(windowMs - shareMs, returnsMs);
   if (othersAccept) {
-    const waiting = await closeOver(told, within(restMs, deadlineMs), outbox, lane);
+    const waiting = await closeOver(told, over(restMs), outbox, lane);
     closing.push(...waiting);
     spread += told.length - waiting.length;
   } else {
@@ -110,20 +113,26 @@ function knowsNotice({ transport }) {
   return transport.door.encodeShutdown(0) !== null;
 }
 
-/** @param {number} ms @param {number} deadlineMs @returns {number} less if the time is short */
+/**
+ * @param {number} ms @param {number} deadlineMs
+ * @returns {{windowMs: number, endMs: number}} `windowMs`: less if the time is short; `endMs`: of a
+ *   busy worker, on the clock of performance.now()
+ */
 function within(ms, deadlineMs) {
-  const leftMs = deadlineMs - performance.now();
-  return Math.min(ms, Math.max(leftMs - REST_MS, leftMs / 2, 0));
+  const nowMs = performance.now();
+  const leftMs = Math.max(0, deadlineMs - nowMs);
+  const windowMs = Math.min(ms, Math.max(leftMs - REST_MS, leftMs / 2));
+  return { windowMs, endMs: nowMs + Math.max(leftMs - REST_MS + LATE_MS, leftMs * 0.75) };
 }
 
 /**
  * @param {readonly Connection[]} connections in the order of their closes. All know the notice,
  *   or none.
- * @param {number} windowMs @param {{flush(): void}} outbox
+ * @param {ReturnType<typeof within>} over @param {{flush(): void}} outbox
  * @param {Pick<import('../operations/lane.js').Lane, 'isWaiting'>} lane
- * @returns {Promise<Connection[]>} those that wait for an answer, and are still open
+ * @returns {Promise<Connection[]>} those that are still open
  */
-async function closeOver(connections, windowMs, outbox, lane) {
+async function closeOver(connections, { windowMs, endMs }, outbox, lane) {
   /** @type {Connection[]} */
   const waiting = [];
   const total = connections.length;
@@ -134,9 +143,12 @@ async function closeOver(connections, windowMs, outbox, lane) {
     Math.min(total, Math.ceil(((step + 1) / steps) * total));
   for (let step = 0, told = 0, at = 0; at < total; step++) {
     if (step > 0) await delay(isTold ? BATCH_INTERVAL_MS : windowMs / steps);
+    const isLate = performance.now() > endMs;
     // What is closed together returns spread over the time until the next step.
-    for (; isTold && told < due(step); told++)
-      connections[told].announceShutdown(Math.floor(Math.random() * BATCH_INTERVAL_MS));
+    const returnsMs = isLate ? windowMs : BATCH_INTERVAL_MS;
+    for (; isTold && told < (isLate ? total : due(step)); told++)
+      connections[told].announceShutdown(Math.floor(Math.random() * returnsMs));
+    if (isLate) return [...waiting, ...connections.slice(at)];
     outbox.flush();
     for (; at < due(step - lead); at++) {
       if (lane.isWaiting(connections[at])) waiting.push(connections[at]);

@@ -142,6 +142,22 @@ test('the closes are spread within half of a short time limit', async () => {
   assert.ok(last > 2 && last < 8, `${last}`);
 });
 
+test('a worker that is too busy for its steps closes the rest together, in time', async () => {
+  const { built, members, closedAt, begin } = start({ told: 100, silent: 0 });
+  const { outbox } = built;
+  const flush = outbox.flush.bind(outbox);
+  let flushes = 0;
+  outbox.flush = () => {
+    const endMs = performance.now() + 400;
+    if (flushes++ < 3) while (performance.now() < endMs);
+    flush();
+  };
+  const { told, spread, terminated } = await begin(20_000, 1200, true);
+  assert.deepEqual([told, terminated, closedAt.size], [100, 0, 100]);
+  assert.equal(spread, 0, 'no turn came in time');
+  assert.ok(members.every((member) => member.of('SERVER_SHUTDOWN').length === 1));
+});
+
 test('what waits for a client is written before its close', async () => {
   const { built, members, begin } = start({ told: 0, silent: 1 });
   const [{ connection, transport }] = members;
