@@ -90,6 +90,9 @@ test('what comes before the first probe of a connection is ignored: it may have 
   probe.token = 0;
   pass(replica, 'b');
   assert.deepEqual(heard, ['a', 'b']);
+  replica.connection.destroy('test');
+  pass(replica, 'repeated');
+  assert.deepEqual(heard, ['a', 'b']);
   assert.equal(hearing.isReplica, true);
 });
 

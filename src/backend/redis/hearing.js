@@ -243,11 +243,12 @@ export class Hearing {
     const pushes = new RedisPushes({ kind: isSharded ? 'smessage' : 'message', onMessage });
     const { redis } = ear.connection;
     redis.on('connect', () => {
-      useFastPath('redis_pushes', config, counters, () => pushes.attach(redis.stream));
+      // Behind the fast path, which gives back its place if it meets a frame that it does not know.
       if (ear.isReplica)
         watchEmptying(redis.stream, () =>
           ear.connection.destroy('the replica has replaced its data'),
         );
+      useFastPath('redis_pushes', config, counters, () => pushes.attach(redis.stream));
     });
     // A Redis without pushes (RESP2) has this event.
     redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
@@ -281,10 +282,7 @@ export class Hearing {
 
   /** @param {Ear} ear */
   #earOnReady(ear) {
-    if (ear.isReplica) {
-      this.#isReplicaInStep = false;
-      trackEmptying(ear.connection.redis);
-    }
+    if (ear.isReplica) trackEmptying(ear.connection.redis);
     if (ear === this.current) this.parts.events.onReady();
     ear.subscriptions.restore();
   }
@@ -300,6 +298,7 @@ export class Hearing {
   #earOnAway(ear, reason) {
     this.handover?.reset();
     ear.subscriptions.lose();
+    if (ear.isReplica) this.#isReplicaInStep = false;
     if (ear !== this.current) return;
     if (ear.isReplica) this.#lose();
     this.parts.events.onAway(ear.isReplica ? `the replica: ${reason}` : reason);
