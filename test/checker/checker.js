@@ -129,7 +129,8 @@ export class Checker {
  * @type {{[T in Event['type']]: (checker: Checker, event: Extract<Event, {type: T}>) => void}}
  */
 const TAKEN = {
-  run({ run }, { history, presence = [], recorded = [], capped = {} }) {
+  run({ run }, { history, kept, presence = [], recorded = [], capped = {} }) {
+    run.kept = kept ?? run.kept;
     for (const room of recorded) run.recorded.add(room);
     for (const room of history) run.history.add(room);
     for (const room of presence) run.users.presence.add(room);
@@ -157,6 +158,10 @@ const TAKEN = {
 
   info({ run }, { t, value, reason, position }) {
     run.notOk(run.publication(value), 'info', { reason, position, t });
+  },
+
+  late({ run }, { value }) {
+    run.publication(value).isAnswered = true;
   },
 
   connect({ run }, { t, client, server, user }) {

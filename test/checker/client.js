@@ -13,6 +13,8 @@ const MAX_DELAY_MS = 2000;
 /** Of a handshake; and of a join, whose worker may be frozen. */
 const OPEN_TIMEOUT_MS = 5000;
 const JOIN_TIMEOUT_MS = 10_000;
+/** About as long as an answer takes. */
+const BROKEN_MS = 4;
 
 /** @typedef {import('./record.js').Position} Position */
 /** @typedef {Record<string, any>} Message */
@@ -68,6 +70,8 @@ export class RecoveringClient {
     this.reconnectAfterMs = Number.NaN;
     /** Unexpected answers and messages; a test requires an empty list. @type {string[]} */
     this.oddities = [];
+    /** Share of its joins that are followed by the end of the connection. */
+    this.brokenJoins = 0;
     /** Markers it has got. @type {Set<string>} */
     this.markers = new Set();
     /** `degraded` pushes, as they came. @type {boolean[]} */
@@ -167,7 +171,10 @@ export class RecoveringClient {
     const from = this.beginning(position);
     this.recorder.write({ type: 'subscribe', client: this.id, room, ...from });
     // The id is the room, because an error names no room.
-    this.socket?.send(JSON.stringify({ type: 'join', id: room.slice(0, 64), room, ...from }));
+    const { socket } = this;
+    socket?.send(JSON.stringify({ type: 'join', id: room.slice(0, 64), room, ...from }));
+    if (this.brokenJoins > 0 && this.random.next() < this.brokenJoins)
+      this.later(this.random.between(0, BROKEN_MS), () => socket?.terminate());
   }
 
   /**

@@ -10,6 +10,7 @@
 
 import { Audiences } from './audiences.js';
 import { Publication, Stream } from './publications.js';
+import { NO_REPLY } from './record.js';
 import { States } from './states.js';
 import { Users } from './users.js';
 
@@ -49,13 +50,15 @@ class Tail {
    * @param {number} to the reply's offset
    * @param {number} asked this many
    * @param {number} replayed the announced number; NaN: the client does not report it
+   * @param {number} at the time of the reply
    */
-  constructor(member, stream, to, asked, replayed) {
+  constructor(member, stream, to, asked, replayed, at) {
     this.member = member;
     this.stream = stream;
     this.to = to;
     this.asked = asked;
     this.replayed = replayed;
+    this.at = at;
     /** @type {Set<number>} */
     this.got = new Set();
     /** A live message has come behind it. */
@@ -208,6 +211,8 @@ export class IndexedRun {
   constructor() {
     /** @type {Set<string>} */
     this.history = new Set();
+    /** Messages that a room with history keeps. */
+    this.kept = Number.POSITIVE_INFINITY;
     /** @type {Map<string, Publication>} */
     this.publications = new Map();
     /** How many there are in each room. @type {Map<string, number>} */
@@ -404,6 +409,7 @@ export class IndexedRun {
    */
   notOk(publication, outcome, { reason, position, t }) {
     publication.outcome = outcome;
+    publication.isAnswered = reason !== NO_REPLY;
     if (position !== undefined) {
       const stream = /** @type {Stream} */ (this.stream(publication.room, position.epoch));
       this.conflicts.push({ publication, stream, offset: position.offset });
@@ -519,7 +525,7 @@ export class IndexedRun {
     }
     member.beginSpan(stream, Math.max(0, offset - member.asked));
     if (member.asked === 0 || stream === null) return;
-    member.tail = new Tail(member, stream, offset, member.asked, replayed);
+    member.tail = new Tail(member, stream, offset, member.asked, replayed, t);
     this.tails.push(member.tail);
   }
 

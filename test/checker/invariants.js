@@ -189,6 +189,12 @@ export const INVARIANTS = Object.freeze([
       finish: (run) => [...run.refusals.keys()].map((server) => outageWasTold(run, server)),
     },
   },
+  {
+    id: 'I31',
+    anomaly: 'no answer',
+    claim: 'a publish is answered while its connection lasts, late after a fault',
+    asked: { finish: publishesAreAnswered },
+  },
   ...INVARIANTS_OF_CLIENTS,
   ...INVARIANTS_OF_STATES,
   ...INVARIANTS_OF_APPENDS,
@@ -472,6 +478,22 @@ function outageWasTold({ refusals, links }, server) {
   if (missed.length === 0) return '';
   const seconds = ((latest - since) / 1e6).toFixed(1);
   return `no publish was accepted for ${seconds} s, and ${missed.length} of ${clients.length} clients were not told, like client ${missed[0][0]}`;
+}
+
+/**
+ * Of each publisher's last connection. It was open in the calm at the end.
+ * @param {Run} run @returns {Iterable<Answer>}
+ */
+function* publishesAreAnswered(run) {
+  if (!run.isSettled) return;
+  /** @type {Map<string, number>} */
+  const last = new Map();
+  for (const { publisher, connection } of run.publications.values())
+    last.set(publisher, Math.max(connection, last.get(publisher) ?? 0));
+  for (const { value, publisher, connection, invokedAt, isAnswered } of run.publications.values()) {
+    if (connection !== last.get(publisher) || run.now - invokedAt < SETTLE_US) continue;
+    yield isAnswered ? '' : `no answer to ${value} has come, and its connection is open`;
+  }
 }
 
 /** @param {Run} run @returns {Iterable<Answer>} */

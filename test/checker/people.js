@@ -6,7 +6,7 @@
 import { HANDLERS, RecoveringClient } from './client.js';
 
 const LIST_RETRY_MS = 1000;
-/** In front of the id of a question for a list. */
+/** In front of the id of a question for a list: its number and the room follow. */
 const LIST = 'list:';
 
 /** @typedef {import('./client.js').Message} Message */
@@ -16,15 +16,21 @@ const LIST = 'list:';
 /** The users of a room, as one connection knows them. */
 class Roster {
   constructor() {
+    /** The id of the last question. */
+    this.asked = '';
+    this.questions = 0;
     /** null: the list has not come yet. @type {Set<string>|null} */
     this.users = null;
     /** Events since the question, which the answer may include or not. @type {Message[]} */
     this.changes = [];
   }
 
-  ask() {
+  /** @param {string} room @returns {string} the id of the question */
+  ask(room) {
     this.users = null;
     this.changes = [];
+    this.asked = `${LIST}${++this.questions}:${room}`;
+    return this.asked;
   }
 
   /** @param {Message[]} members */
@@ -51,8 +57,8 @@ export class Person extends RecoveringClient {
     this.mayBeRefused = false;
     /** @type {Map<string, Roster>} */
     this.rosters = new Map();
-    /** Rooms whose `left` has not come. @type {Set<string>} */
-    this.leaving = new Set();
+    /** Rooms whose `left` has not come, and after how many ms they are joined again. @type {Map<string, number>} */
+    this.leaving = new Map();
   }
 
   /** Asks for the users of a room. @param {string} room */
@@ -61,16 +67,20 @@ export class Person extends RecoveringClient {
     if (!this.places.get(room)?.isJoined || socket?.readyState !== 1) return;
     let roster = this.rosters.get(room);
     if (roster === undefined) this.rosters.set(room, (roster = new Roster()));
-    roster.ask();
-    socket.send(JSON.stringify({ type: 'presence', id: `${LIST}${room}`, room }));
+    socket.send(JSON.stringify({ type: 'presence', id: roster.ask(room), room }));
+  }
+
+  /** Repeats a question, unless there was another one since. @param {string} id of the question */
+  askAgain(id) {
+    const room = id.slice(id.indexOf(':', LIST.length) + 1);
+    if (this.rosters.get(room)?.asked === id) this.ask(room);
   }
 
   /** Leaves a room on the same connection, and joins it again. @param {string} room @param {number} ms */
   stepOut(room, ms) {
     if (!this.places.get(room)?.isJoined || this.leaving.has(room)) return;
-    this.leaving.add(room);
+    this.leaving.set(room, ms);
     this.socket?.send(JSON.stringify({ type: 'leave', room }));
-    this.retry(room, ms / 1000);
   }
 
   /** Records the users that it knows of. */
@@ -96,16 +106,25 @@ const PERSONS = {
 
   left(client, { room }) {
     const place = client.places.get(room);
-    if (place === undefined || !place.isJoined) return;
+    if (place === undefined) return;
+    if (!place.isJoined) return void client.oddities.push(`left ${room} before it had joined`);
     place.isJoined = false;
     client.recorder.write({ type: 'leave', client: client.id, room });
+    const { leaving } = /** @type {Person} */ (client);
+    // Without it, the back end has removed the user, who comes back.
+    const ms = leaving.get(room) ?? 0;
+    leaving.delete(room);
+    const { socket } = client;
+    client.later(ms, () => {
+      if (!place.isJoined && client.socket === socket) client.join(place);
+    });
   },
 
   presence(client, message) {
     const roster = /** @type {Person} */ (client).rosters.get(message.room);
     if (roster === undefined) return;
     if (message.event !== undefined) roster.change(message);
-    else if (message.id === `${LIST}${message.room}`) roster.answered(message.members);
+    else if (message.id === roster.asked) roster.answered(message.members);
   },
 
   degraded(client, message) {
@@ -119,7 +138,7 @@ const PERSONS = {
     const person = /** @type {Person} */ (client);
     if (typeof id === 'string' && id.startsWith(LIST)) {
       const delayMs = Math.max(LIST_RETRY_MS, 1000 * (retryAfter ?? 0));
-      client.later(delayMs, () => person.ask(id.slice(LIST.length)));
+      client.later(delayMs, () => person.askAgain(id));
     } else if (!(person.mayBeRefused && REFUSALS.has(error))) HANDLERS.error?.(client, message);
   },
 };

@@ -1,5 +1,6 @@
 // plants.js: faults that the checker must find in records of publishers and subscribers.
 
+import { NO_REPLY } from './record.js';
 import { accepted, position, somewhere, withoutMarker } from './story.js';
 
 /** @type {readonly import('./story.js').Plant[]} */
@@ -544,6 +545,15 @@ export const PLANTS = [
       model.publish('a', 'p.0');
       model.publish('a', 'p.0', 'lost');
       model.wait(true);
+    },
+  },
+  {
+    fault: 'a publish is never answered',
+    expected: ['I31'],
+    act: (model) => {
+      const { value } = model.invoke('a', 'p.0');
+      model.emit({ type: 'info', value, reason: NO_REPLY });
+      model.wait();
     },
   },
   {

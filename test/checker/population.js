@@ -21,6 +21,8 @@ import { StreamClient } from './stream-client.js';
 /** Rooms with presence, for FANFARE_PRESENCE. */
 export const PRESENCE_PREFIX = 'c.';
 const PRESENCE_ROOMS = Object.freeze([`${PRESENCE_PREFIX}0`, `${PRESENCE_PREFIX}1`]);
+/** A room with history and presence. FANFARE_HISTORY of each run covers it. */
+export const KEPT_PRESENCE_ROOM = 'h.users';
 /** Of commuters. */
 export const COMMUTED_ROOMS = Object.freeze(
   Array.from({ length: 20 }, (_, i) => `${PRESENCE_PREFIX}${10 + i}`),
@@ -77,7 +79,7 @@ export const settingsOf = (secret) => ({
   JWT_SECRET: SECRET,
   FANFARE_AUTH: 'optional',
   API_KEYS: `checker ${secret} all`,
-  FANFARE_PRESENCE: `${PRESENCE_PREFIX}*`,
+  FANFARE_PRESENCE: `${PRESENCE_PREFIX}*,${KEPT_PRESENCE_ROOM}`,
   FANFARE_STATE: STATE_RULES,
   FANFARE_MAX_CONNECTIONS_PER_USER: `${ALLOWED}`,
   FANFARE_MAX_CONNECTIONS_PER_USER_MODE: 'enforce',
@@ -86,7 +88,7 @@ export const settingsOf = (secret) => ({
 
 /** How the first line of a record describes them. */
 export const FACTS = Object.freeze({
-  presence: [...PRESENCE_ROOMS, ...COMMUTED_ROOMS, PUSHER_ROOM],
+  presence: [...PRESENCE_ROOMS, ...COMMUTED_ROOMS, PUSHER_ROOM, KEPT_PRESENCE_ROOM],
   capped: { [CROWD]: { allowed: ALLOWED, wanted: WANTED } },
 });
 
@@ -110,10 +112,13 @@ export class Population {
    * @param {boolean} [parts.hasCentrifugo] are there clients of Centrifugo's protocol?
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
+   * @param {readonly string[]} [parts.kept] a room with history and presence in a busy run, in which
+   *   others decide when users come and go
    * @param {boolean} [parts.hasCommuters]
    * @param {boolean} [parts.hasAudiences] are there messages for an audience?
    * @param {readonly string[]} [parts.hooks] that a back end answers
    * @param {number} [parts.bytes] of padding in the values of rooms with state
+   * @param {number} [parts.last] the most messages that a join asks for
    * @param {readonly string[]} [parts.groups] only these of GROUPS, and `states`; without it: all
    */
   constructor({
@@ -128,15 +133,18 @@ export class Population {
     hasCentrifugo = false,
     recorder,
     random,
+    kept = [],
     hasCommuters = false,
     hasAudiences = false,
     hooks,
     bytes,
+    last = LAST,
   }) {
     this.urls = urls;
     this.secret = secret;
     this.recorder = recorder;
     this.random = random;
+    this.isBusy = kept.length > 0;
     let id = firstId;
     const common = () => ({ id: id++, urls, recorder, random });
     /** @param {readonly string[]} from @param {number} count */
@@ -146,7 +154,7 @@ export class Population {
 
     this.visitors = Array.from(
       { length: VISITORS },
-      () => new Visitor({ ...common(), rooms: some(small, 2), last: LAST }),
+      () => new Visitor({ ...common(), rooms: some(small, 2), last }),
     );
     const streamOf = (/** @type {string[]} */ asked, /** @type {object} */ more = {}) =>
       new StreamClient({ ...common(), visits: [{ rooms: asked }], ...more });
@@ -155,7 +163,7 @@ export class Population {
       this.mover,
       ...[1, 1, 2, 2, 3, 4].map((count) => streamOf(some(history, count))),
       ...[2, 3].map((count) => streamOf(some(rooms, count), { urls: wires })),
-      ...[1, 2].map((count) => streamOf(some(small, count), { last: LAST })),
+      ...[1, 2].map((count) => streamOf(some(small, count), { last })),
     ];
     this.libraries = Array.from({ length: LIBRARIES }, (_, i) => {
       const user = `lib${i}`;
@@ -167,7 +175,7 @@ export class Population {
         isStream,
         rooms: some(small, 2),
         presence: isStream ? [] : [PRESENCE_ROOMS[0]],
-        ...(i % 2 === 0 && { last: LAST }),
+        ...(i % 2 === 0 && { last }),
         user,
         token: () => tokenOf(user),
         recorder,
@@ -176,7 +184,7 @@ export class Population {
     const person = (/** @type {string} */ user, /** @type {readonly string[]} */ where) =>
       new Person({ ...common(), rooms: where, user, token: tokenOf(user) });
     this.people = Array.from({ length: PEOPLE }, (_, i) =>
-      person(`u${i}`, i % 3 === 0 ? PRESENCE_ROOMS.slice(0, 1) : PRESENCE_ROOMS),
+      person(`u${i}`, [...PRESENCE_ROOMS.slice(0, i % 3 === 0 ? 1 : 2), ...kept]),
     );
     this.crowd = Array.from({ length: WANTED }, () => person(CROWD, PRESENCE_ROOMS.slice(1)));
     this.suspects = Array.from({ length: SUSPECTS }, (_, i) => {
@@ -257,13 +265,17 @@ export class Population {
   get listeners() {
     const { visitors, streams, libraries, pushers, centrifugos, states } = this;
     const { members } = states;
-    const others = [...members, ...(this.audiences?.members ?? [])];
+    const others = [
+      ...members,
+      ...(this.audiences?.members ?? []),
+      ...(this.isBusy ? this.people : []),
+    ];
     return [...visitors, ...streams, ...libraries, ...pushers, ...centrifugos, ...others];
   }
 
   get everybody() {
     const { listeners, members, people, crowd, suspects, commuters } = this;
-    return [...listeners, ...members, ...people, ...crowd, ...suspects, ...commuters];
+    return [...new Set([...listeners, ...members, ...people, ...crowd, ...suspects, ...commuters])];
   }
 
   /** Of native tokens. */
@@ -297,9 +309,14 @@ export class Population {
     for (const client of this.random.shuffled(clients).slice(0, count)) client.leave(delayMs());
   }
 
+  /** Nobody comes or goes from now on. */
+  rest() {
+    this.#stirs(false);
+  }
+
   /** Waits for calm, and records the state that must hold then. */
   async census() {
-    this.#stirs(false);
+    this.rest();
     await pause(CALM_MS);
     for (const client of [...this.people, ...this.members, ...this.libraries, ...this.commuters])
       client.list();
@@ -340,16 +357,18 @@ export class Population {
     if (isTime('revoke')) this.#revoke();
     if (!this.isStirring) return;
     if (isTime('crowd') && crowd.length > 0) random.pick(crowd).leave(random.between(...VISIT_MS));
-    if (isTime('stir')) this.stir([...this.people, ...this.members]);
+    if (isTime('stir') && !this.isBusy) this.stir([...this.people, ...this.members]);
     if (isTime('commute') && this.commuters.length > 0) this.stir(this.commuters);
   }
 
-  /** Somebody leaves, and returns later. @param {readonly (Person|PusherClient)[]} [people] */
-  stir(people = this.people) {
+  /**
+   * Somebody leaves, and returns later.
+   * @param {readonly (Person|PusherClient)[]} [people] @param {number} [awayMs]
+   */
+  stir(people = this.people, awayMs = this.random.between(...AWAY_MS)) {
     const { random } = this;
     if (people.length === 0) return;
     const person = random.pick(people);
-    const awayMs = random.between(...AWAY_MS);
     if (random.below(2) === 0) person.leave(awayMs);
     else person.stepOut(random.pick([...person.places.keys()]), awayMs);
   }
@@ -361,21 +380,30 @@ export class Population {
     const { user } = suspect;
     this.isRevoking = true;
     suspect.mayBeRefused = true;
+    const isDone = await this.post('api/revoke', { user });
+    this.isRevoking = false;
+    if (!isDone) return;
+    this.recorder.write({ type: 'revoke', user: String(user) });
+    this.revoked++;
+  }
+
+  /**
+   * A request of the back end to one of the servers.
+   * @param {string} path @param {unknown} body
+   * @returns {Promise<boolean>} false: it was refused, or the server is unavailable or too slow
+   */
+  async post(path, body) {
+    const url = this.random.pick(this.urls).replace(/^ws/, 'http');
     try {
-      const url = this.random.pick(this.urls).replace(/^ws/, 'http');
-      const { status } = await fetch(`${url}api/revoke`, {
+      const { status } = await fetch(`${url}${path}`, {
         method: 'POST',
         headers: { Authorization: `Bearer ${this.secret}`, 'Content-Type': 'application/json' },
-        body: JSON.stringify({ user }),
+        body: JSON.stringify(body),
         signal: AbortSignal.timeout(API_MS),
       });
-      if (status !== 200) return;
-      this.recorder.write({ type: 'revoke', user: String(user) });
-      this.revoked++;
+      return status === 200;
     } catch {
-      // A server that is unavailable or too slow.
-    } finally {
-      this.isRevoking = false;
+      return false;
     }
   }
 }

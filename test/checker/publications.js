@@ -33,6 +33,8 @@ export class Publication {
     this.okAt = Number.POSITIVE_INFINITY;
     /** Time at which its publisher learnt that the outcome is unknown. */
     this.unknownAt = Number.POSITIVE_INFINITY;
+    /** False: no answer has come, although it was waited for. */
+    this.isAnswered = true;
     /** Where it stands, as first heard of. @type {Stream|null} */
     this.stream = null;
     this.offset = 0;

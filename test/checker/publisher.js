@@ -5,6 +5,7 @@
 // again only by a publisher with idempotency keys, which repeats it until it has an outcome.
 
 import { WebSocket } from 'ws';
+import { NO_REPLY } from './record.js';
 
 const OPEN_TIMEOUT_MS = 5000;
 const REPLY_TIMEOUT_MS = 6000;
@@ -198,7 +199,7 @@ export class Publisher {
   #expire(id, message) {
     if (this.isKeyed) return this.#repeat(id, message, 'no reply');
     this.late.set(id, message.value);
-    this.#settle(id, 'info', { reason: 'no reply' });
+    this.#settle(id, 'info', { reason: NO_REPLY });
   }
 
   /** @param {number} id @param {Pending} message @param {string} reason why it has no outcome */
@@ -234,6 +235,7 @@ export class Publisher {
       const value = this.late.get(id);
       if (value !== undefined && type === 'fail')
         this.recorder.write({ type, value, reason: `${about.reason}, late` });
+      else if (value !== undefined) this.recorder.write({ type: 'late', value });
       this.late.delete(id);
       return;
     }

@@ -15,14 +15,18 @@ import { StringDecoder } from 'node:string_decoder';
 const WRITE_CHARACTERS = 1_048_576;
 const READ_BYTES = 4_194_304;
 
+/** Why an outcome is unknown: no answer came in time, and the connection is still open. */
+export const NO_REPLY = 'no reply';
+
 /** @typedef {{epoch: string, offset: number}} Position */
 /** Of a room that nobody may have published to, without an epoch. @typedef {{epoch?: string, offset: number}} Expected */
 
 /**
- * The first line: which rooms are of which kind, and how to run the same again. `capped`: users with
+ * The first line: which rooms are of which kind, and how to run the same again. `kept`: the number of
+ * messages that a room with history keeps, if it may matter. `capped`: users with
  * the connections that they may have over all servers, and those that they always want. `recorded`:
  * the rooms whose messages webhooks have.
- * @typedef {{type: 'run', history: string[], plain: string[], presence?: string[], seed?: number,
+ * @typedef {{type: 'run', history: string[], plain: string[], kept?: number, presence?: string[], seed?: number,
  *   recorded?: string[], capped?: Record<string, {allowed: number, wanted: number}>}} RunEvent
  *
  * A publisher sends (`marker`: one of those that must reach every client at the end; `via`: the
@@ -37,6 +41,9 @@ const READ_BYTES = 4_194_304;
  *   InvokeEvent
  * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
  * @typedef {{type: 'fail'|'info', value: string, reason: string, position?: Position}} NotOkEvent
+ *
+ * The answer to a message of unknown outcome came after all, and it was no refusal.
+ * @typedef {{type: 'late', value: string}} LateEvent
  *
  * A subscriber. `user`: of its token. `last`: this many of the newest messages follow the reply.
  * `id`: the position of a stream's last event id in this room; `since`: the client's own position.
@@ -124,7 +131,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'end'}} EndEvent
  *
  * @typedef
- *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|ReadsEvent|LeaveEvent|CloseEvent|ListEvent|RecordedEvent|GapEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})|(AudienceWhat & {type: 'audience'})}
+ *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|LateEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|ReadsEvent|LeaveEvent|CloseEvent|ListEvent|RecordedEvent|GapEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})|(AudienceWhat & {type: 'audience'})}
  *   What
  * @typedef {What & {t: number}} Event `t`: microseconds
  */

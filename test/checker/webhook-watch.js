@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pause } from '../harness/run.js';
-import { COMMUTED_ROOMS, PRESENCE_PREFIX, PUSHER_ROOM } from './population.js';
+import { COMMUTED_ROOMS, KEPT_PRESENCE_ROOM, PRESENCE_PREFIX, PUSHER_ROOM } from './population.js';
 import { WEBHOOK_SECRET, WebhookReceiver } from './webhook-receiver.js';
 import { readTruth } from './webhook-truth.js';
 
@@ -98,7 +98,7 @@ export class WebhookWatch {
         return await readTruth({
           port,
           secret,
-          prefixes: [PRESENCE_PREFIX, PUSHER_ROOM],
+          prefixes: [PRESENCE_PREFIX, PUSHER_ROOM, KEPT_PRESENCE_ROOM],
           rooms: COMMUTED_ROOMS,
           users,
         });

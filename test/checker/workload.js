@@ -4,9 +4,10 @@
 import { pause } from '../harness/run.js';
 import { until } from '../harness/server.js';
 import { Appender } from './appender.js';
+import { Bustle } from './bustle.js';
 import { RecoveringClient } from './client.js';
 import { SETTLE_US } from './indexed-run.js';
-import { FACTS, Population } from './population.js';
+import { FACTS, KEPT_PRESENCE_ROOM, Population } from './population.js';
 import { Publisher } from './publisher.js';
 
 /**
@@ -15,6 +16,8 @@ import { Publisher } from './publisher.js';
  */
 const WINDOW = 32;
 const TICK_MS = 10;
+/** A server that is asked to publish less often is not known to be away. */
+const RATE_AT_REST = 5;
 const APPEND_MS = 400;
 /** This many clients start at a time, so that the start is no storm. */
 const STARTED_AT_ONCE = 25;
@@ -38,6 +41,9 @@ const STOP_MS = 5000;
  *   other pair has idempotency keys
  * @property {readonly string[]} [recorded] rooms whose messages webhooks report
  * @property {number} [bytes] of padding in each
+ * @property {number} [last] the most messages that a join asks for
+ * @property {number} [kept] messages that a room with history keeps
+ * @property {boolean} [isBusy] clients come and go all the time (bustle.js)
  * @property {boolean} [isMixed] with a population: streams, libraries, users (population.js)
  * @property {readonly string[]} [groups] of the population; without it: all
  * @property {boolean} [hasCommuters] in it
@@ -65,15 +71,18 @@ export class Workload {
     this.urls = urls;
     this.recorder = recorder;
     this.random = random;
-    this.rooms = Array.from({ length: load.rooms }, (_, i) =>
+    const rooms = Array.from({ length: load.rooms }, (_, i) =>
       load.hasHistory && i % 2 === 0 ? `${HISTORY_PREFIX}${i}` : `p.${i}`,
     );
-    const history = this.rooms.filter((room) => room.startsWith(HISTORY_PREFIX));
+    const history = rooms.filter((room) => room.startsWith(HISTORY_PREFIX));
+    // Only users are in it.
+    const kept = load.isBusy && load.isMixed && load.hasHistory ? [KEPT_PRESENCE_ROOM] : [];
     recorder.write({
       type: 'run',
-      history,
-      plain: this.rooms.filter((room) => !room.startsWith(HISTORY_PREFIX)),
+      history: [...history, ...kept],
+      plain: rooms.filter((room) => !room.startsWith(HISTORY_PREFIX)),
       seed: random.seed,
+      ...(load.kept && { kept: load.kept }),
       ...(load.recorded && { recorded: [...load.recorded] }),
       ...(load.isMixed && FACTS),
       ...(load.groups && !load.groups.includes('crowd') && { capped: {} }),
@@ -84,7 +93,7 @@ export class Workload {
         new RecoveringClient({
           id,
           urls,
-          rooms: random.shuffled(this.rooms).slice(0, load.roomsPerClient),
+          rooms: random.shuffled(rooms).slice(0, load.roomsPerClient),
           recorder,
           random,
         }),
@@ -106,20 +115,24 @@ export class Workload {
           room: history[Math.floor(i / 2) % history.length],
         }),
     );
-    this.marker = new Publisher({ id: 'm0', urls, window: load.rooms, recorder });
-    const { rooms } = this;
+    this.marker = new Publisher({ id: 'm0', urls, window: load.rooms + 1, recorder });
+    this.rooms = [...rooms, ...kept];
     const firstId = load.clients;
     this.population = load.isMixed
       ? new Population({
           ...{ firstId, urls, wires, secret, rooms, history, app, recorder, random },
+          kept,
           hasCommuters: load.hasCommuters,
           hasAudiences: load.hasAudiences,
           hooks: load.hooks,
           bytes: load.bytes,
+          last: load.last,
           groups: load.groups,
           hasCentrifugo: load.hasCentrifugo,
         })
       : null;
+    this.bustle = load.isBusy ? new Bustle(this, random) : null;
+    this.isResting = false;
     /** @type {Publisher[]} */
     this.flooders = [];
     /** Messages that no publisher was ready for. */
@@ -165,6 +178,7 @@ export class Workload {
     this.population?.start();
     await this.joined();
     this.population?.begin();
+    this.bustle?.begin();
   }
 
   /**
@@ -192,7 +206,9 @@ export class Workload {
       const now = performance.now();
       // Messages that are due during a stall of this process are skipped, because sending them late
       // would be a flood.
-      due += (Math.min(now - last, 10 * TICK_MS) * this.load.rate) / 1000;
+      const { rate } = this.load;
+      const perSecond = this.isResting ? Math.min(rate, RATE_AT_REST) : rate;
+      due += (Math.min(now - last, 10 * TICK_MS) * perSecond) / 1000;
       last = now;
       for (; due >= 1; due--) {
         const publisher = this.#ready(next++);
@@ -205,6 +221,15 @@ export class Workload {
     this.appending = setInterval(() => {
       for (const appender of this.appenders) if (appender.isReady) appender.append();
     }, APPEND_MS);
+  }
+
+  /** In a busy run: clients come and go, or do so no more. @param {boolean} rests */
+  rest(rests) {
+    if (this.bustle === null || rests === this.isResting) return;
+    this.isResting = rests;
+    if (!rests) return this.bustle.begin();
+    this.bustle.rest();
+    this.population?.rest();
   }
 
   /**

@@ -26,7 +26,10 @@ const OF_CUTS = /No answer to the pings/;
  * @property {string} name of faults.js @property {number} holdMs
  * @property {number} seed of its choices @property {boolean} losesClients
  */
-/** @typedef {{waitMs: number, faults: Planned[]}} Step faults that begin together, after a pause */
+/**
+ * Faults that begin together, after a pause. `isLong`: one in which all settles
+ * @typedef {{waitMs: number, isLong?: boolean, faults: Planned[]}} Step
+ */
 
 /**
  * @param {import('./world.js').World} world
@@ -114,8 +117,19 @@ function startBackend({ fleet, clients }, { hookPort, hooks, seed, script }) {
  * @param {any} recorder @param {WebhookWatch|null} watch
  */
 async function chaos(world, { schedule }, recorder, watch) {
-  for (const { waitMs, faults } of schedule) {
-    await pause(waitMs);
+  const { workload } = world;
+  const { isBusy } = workload.load;
+  for (const [i, { waitMs, isLong, faults }] of schedule.entries()) {
+    // In a busy run everybody rests before a long pause, so that it shows what is left wrong.
+    if (isBusy && isLong && workload.population !== null) {
+      workload.rest(true);
+      await workload.population.census();
+    } else await pause(waitMs);
+    workload.rest(false);
+    if (isBusy && (schedule[i + 1]?.isLong ?? true)) {
+      const longest = Math.max(0, ...faults.map(({ holdMs }) => holdMs));
+      setTimeout(() => workload.rest(true), workload.random.between(0, 1.2 * longest));
+    }
     await Promise.all(faults.map((fault) => suffer(world, fault, recorder, watch)));
   }
 }
@@ -137,7 +151,8 @@ async function suffer(world, { name, holdMs, seed, losesClients }, recorder, wat
 
 /** @param {Workload} workload @param {any} recorder @param {WebhookWatch|null} watch */
 async function calm(workload, recorder, watch) {
-  await pause(SETTLE_US / 1000 + 1000);
+  workload.rest(true);
+  if (!workload.isResting || workload.population === null) await pause(SETTLE_US / 1000 + 1000);
   await workload.population?.census();
   workload.population?.silence();
   await workload.joined(SETTLE_US / 1000).catch(() => {});

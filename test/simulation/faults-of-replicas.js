@@ -157,6 +157,6 @@ export function cut({ fleet: { network } }, one, other, kind) {
 }
 
 /** Of the director's time. @param {number} ms @returns {Promise<void>} */
-function pause(ms) {
+export function pause(ms) {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }

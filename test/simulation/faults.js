@@ -5,7 +5,7 @@
 // millisecond.
 
 import { FAULTS_OF_REGIONS } from './faults-of-regions.js';
-import { cut, FAULTS_OF_REPLICAS } from './faults-of-replicas.js';
+import { cut, FAULTS_OF_REPLICAS, pause } from './faults-of-replicas.js';
 
 /** @import { Random } from '../checker/random.js' */
 /** @import { World } from './world.js' */
@@ -14,8 +14,8 @@ import { cut, FAULTS_OF_REPLICAS } from './faults-of-replicas.js';
 /**
  * @typedef {object} Fault
  * @property {readonly [number, number]} holdMs for how long: from, to
- * @property {'redis'|'replicas'|'sentinel'|'cluster'|'region'|'webhooks'} [needs] `redis`: in any topology;
- *   `replicas`: Sentinels or a cluster
+ * @property {'redis'|'replicas'|'sentinel'|'cluster'|'region'|'webhooks'|'patience'} [needs]
+ *   `redis`: in any topology; `replicas`: Sentinels or a cluster; `patience`: it must be asked for
  * @property {(world: World, random: Random) => Heal|Promise<Heal>} inflict
  */
 
@@ -82,14 +82,13 @@ export const FAULTS = Object.freeze({
   machineSuspended: {
     // In longer ones the connections that clients give up reach the limit of their users.
     holdMs: [1000, 8000],
-    inflict(world, random) {
-      const { machine } = random.pick(world.servers);
-      const processes = [...machine.processes];
-      for (const one of processes) one.signal('SIGSTOP');
-      return () => {
-        for (const one of processes) one.signal('SIGCONT');
-      };
-    },
+    inflict: suspended,
+  },
+  /** For so long that others declare its sessions dead. */
+  machineAsleep: {
+    holdMs: [32_000, 45_000],
+    needs: 'patience',
+    inflict: suspended,
   },
   serverTerminated: {
     holdMs: [0, 2000],
@@ -182,6 +181,19 @@ export const FAULTS = Object.freeze({
       };
     },
   },
+  /** Packets of some connections are lost again and again: those of others overtake them. */
+  connectionsStalled: {
+    holdMs: [0, 500],
+    inflict(world, random) {
+      const { network } = world.fleet;
+      const share = random.next();
+      const ms = random.between(50, 3000);
+      for (const from of world.hosts)
+        for (const to of world.hosts)
+          if (from !== to) network.stall(from, to, ms, () => random.next() < share);
+      return () => {};
+    },
+  },
   redisCut: {
     holdMs: [300, 12_000],
     needs: 'redis',
@@ -190,16 +202,31 @@ export const FAULTS = Object.freeze({
       return cut(world, host, anyOf(world.primaries, random).host, random.below(3));
     },
   },
+  /** An outage, a short return, and another outage. */
+  redisFlaps: {
+    holdMs: [1000, 13_000],
+    needs: 'redis',
+    async inflict(world, random) {
+      const redis = anyOf(world.primaries, random);
+      const isCut = random.below(2) === 0;
+      const begin = () => {
+        if (isCut) return cutForAll(world, redis.host, 0);
+        redis.stop();
+        return () => redis.start('kept');
+      };
+      const heal = begin();
+      await pause(random.between(300, 9000));
+      heal();
+      await pause(random.between(20, 3000));
+      return begin();
+    },
+  },
   redisCutForAll: {
     holdMs: [300, 9000],
     needs: 'redis',
     inflict(world, random) {
       const kind = random.below(3);
-      const redis = anyOf(world.primaries, random);
-      const heals = world.servers.map(({ machine }) => cut(world, machine.host, redis.host, kind));
-      return () => {
-        for (const heal of heals) heal();
-      };
+      return cutForAll(world, anyOf(world.primaries, random).host, kind);
     },
   },
   redisReset: {
@@ -285,6 +312,16 @@ export const FAULTS = Object.freeze({
   ...FAULTS_OF_REGIONS,
 });
 
+/** @param {World} world @param {Random} random @returns {Heal} */
+function suspended(world, random) {
+  const { machine } = random.pick(world.servers);
+  const processes = [...machine.processes];
+  for (const one of processes) one.signal('SIGSTOP');
+  return () => {
+    for (const one of processes) one.signal('SIGCONT');
+  };
+}
+
 /**
  * @param {readonly [number, number]} holdMs
  * @param {'kept'|'nothing'|'snapshot'|'last-second'} what it has when it starts again
@@ -299,6 +336,14 @@ function restarted(holdMs, what) {
       redis.stop();
       return () => redis.start(what);
     },
+  };
+}
+
+/** @param {World} world @param {string} redis @param {number} kind as `cut` has it @returns {Heal} */
+function cutForAll(world, redis, kind) {
+  const heals = world.servers.map(({ machine }) => cut(world, machine.host, redis, kind));
+  return () => {
+    for (const heal of heals) heal();
   };
 }
 

@@ -8,6 +8,8 @@ import { SimulatedSocket, socketError } from './sockets.js';
 /** One way, in ms: within a host, and between hosts. */
 const LOCAL_MS = 0.03;
 const REMOTE_MS = /** @type {const} */ ([0.2, 1.2]);
+/** After this time bytes are sent again that were lost: a connection delivers nothing meanwhile. */
+const RESENT_MS = /** @type {const} */ ([20, 400]);
 const FIRST_PORT = 32_768;
 const PORTS = 28_000;
 
@@ -107,6 +109,10 @@ export class Network {
   gateway = new Map();
   /** Share of parcels that arrive in pieces. */
   pieces = 0;
+  /** Share of parcels that are lost once. */
+  losses = 0;
+  /** Bytes that a connection may have under way and unread, in each direction. */
+  windowBytes = 131_072;
   /** The address of a host. @type {(name: string) => string} */
   resolve = (name) => name;
 
@@ -190,6 +196,18 @@ export class Network {
       const { peer } = socket;
       for (const end of [socket, peer])
         if (end) this.simulator.schedule(0, end.owner, () => end.failWith());
+    }
+  }
+
+  /**
+   * Nothing arrives on some connections between two hosts for a while, in one direction.
+   * @param {string} from @param {string} to @param {number} ms
+   * @param {(socket: SimulatedSocket) => boolean} which
+   */
+  stall(from, to, ms, which) {
+    for (const socket of this.#remote) {
+      if (socket.fromHost !== from || socket.toHost !== to || !which(socket)) continue;
+      socket.arrivalMs = Math.max(socket.arrivalMs, this.simulator.nowMs + ms);
     }
   }
 
@@ -300,7 +318,10 @@ export class Network {
     const { peer } = socket;
     if (peer === null) return;
     const { simulator } = this;
-    const atMs = simulator.nowMs + this.latency(socket.fromHost, socket.toHost);
+    const isLost =
+      this.losses > 0 && socket.fromHost !== socket.toHost && this.random.next() < this.losses;
+    const resentMs = isLost ? this.random.between(...RESENT_MS) : 0;
+    const atMs = simulator.nowMs + this.latency(socket.fromHost, socket.toHost) + resentMs;
     socket.arrivalMs = Math.max(socket.arrivalMs, atMs);
     simulator.schedule(socket.arrivalMs - simulator.nowMs, peer.owner, () =>
       this.#arrive(socket, peer),

@@ -42,6 +42,8 @@ function smaller(plan) {
   if (load.rooms > 2) add({ load: { ...load, rooms: Math.ceil(load.rooms / 2) } });
   if (load.publishers > 1) add({ load: { ...load, publishers: Math.ceil(load.publishers / 2) } });
   if (plan.pieces > 0) add({ pieces: 0 });
+  if (plan.losses) add({ losses: 0 });
+  if (load.isBusy) add({ load: { ...load, isBusy: false } });
   if (schedule.length <= 8)
     for (let i = 0; i < schedule.length; i++)
       add({ schedule: schedule.filter((_, at) => at !== i) });

@@ -26,6 +26,15 @@ const LONG_QUIET_SHARE = 0.15;
 const LONG_QUIET_MS = 16_000;
 /** After the faults: calm, the truth of webhooks, markers, the end. */
 const REST_MS = 12 * MINUTE_MS;
+/** Readers that stop are noticed after a few messages of so many bytes. */
+const NARROW_BYTES = 4096;
+const PADDING_BYTES = 300;
+/** No reply holds more. */
+const NARROW_LAST = 8;
+const NARROW = Object.freeze({
+  FANFARE_MAX_MESSAGE_BYTES: '10240',
+  FANFARE_MAX_UNSENT_BYTES: '16384',
+});
 /** Steps of a script may wait for a condition. */
 const SCRIPT_MS = 30 * MINUTE_MS;
 /** The director's packages. */
@@ -68,6 +77,8 @@ const ENV = Object.freeze({
  * @property {number} seed @property {'redis'|'embedded'|'sentinel'|'cluster'|'region'} topology
  * @property {number} servers @property {number} workers of each
  * @property {number} pieces share of parcels that arrive in pieces
+ * @property {number} [losses] share of parcels that are lost once
+ * @property {number} [windowBytes] that a connection may have under way and unread
  * @property {number} leastReplicas primaries with fewer that keep up refuse writes
  * @property {number} historySize @property {boolean} hasWebhooks @property {boolean} hasPusher
  * @property {import('../checker/workload.js').Load} load
@@ -124,7 +135,7 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
     workers: 1 + random.below(3),
     pieces: random.pick([0, 0, 0.1]),
     leastReplicas: random.pick([0, 1]),
-    historySize: random.pick([60, 150]),
+    historySize: random.pick([32, 60, 150]),
     hasWebhooks,
     hasPusher: isMixed && random.next() < 0.5,
     load: {
@@ -151,6 +162,7 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
   // Two of the rooms: each message is one request.
   if (plan.hasWebhooks && given.messages === undefined && random.below(2) === 0)
     plan.messages = ['h.0', 'p.1', ...(plan.load.hasAudiences ? [RECORDED_ROOM] : [])];
+  drawDensity(plan, new Random(seed + 4));
   if (plan.topology === 'embedded') plan.servers = 1;
   // Its replica may be away, and decides nothing.
   if (plan.topology === 'region') plan.leastReplicas = 0;
@@ -170,13 +182,34 @@ function drawHooks(random) {
 }
 
 /**
+ * How much happens at a time: in half of the runs clients come and go all the time, in some packets
+ * are lost, or readers are slow to be told of more than a few bytes.
+ * @param {Plan} plan gets it, as far as it does not say it @param {Random} random
+ */
+function drawDensity(plan, random) {
+  if (plan.hasWebhooks || plan.hooks !== undefined) return;
+  const isBusy = random.below(2) === 0;
+  const losses = random.pick([0, 0, 0.003, 0.02]);
+  const isNarrow = random.below(3) === 0;
+  plan.losses ??= losses;
+  plan.load = { isBusy, ...plan.load };
+  if (!isNarrow || plan.windowBytes !== undefined) return;
+  plan.windowBytes = NARROW_BYTES;
+  plan.env = { ...NARROW, ...plan.env };
+  plan.load = { bytes: PADDING_BYTES, last: NARROW_LAST, ...plan.load };
+}
+
+/**
  * Swarm testing: most runs lack most faults, so that those they have meet each other often.
  * @param {Omit<Plan, 'schedule'>} plan @param {Random} random @param {number} chaosMs
  * @param {string[]} [only] those of these that are possible
  */
 function drawSchedule({ topology, hasWebhooks }, random, chaosMs, only) {
   const possible = Object.entries(FAULTS)
-    .filter(([, { needs }]) => isPossible(needs, topology, hasWebhooks))
+    .filter(
+      ([name, { needs }]) =>
+        (needs === 'patience' && only?.includes(name)) || isPossible(needs, topology, hasWebhooks),
+    )
     .map(([name]) => name);
   const share = random.pick([0.15, 0.3, 0.6, 1]);
   const some = possible.filter((name) => only?.includes(name) ?? random.next() < share);
@@ -188,7 +221,8 @@ function drawSchedule({ topology, hasWebhooks }, random, chaosMs, only) {
   /** @type {import('./director.js').Step[]} */
   const schedule = [];
   for (let atMs = 0; atMs < chaosMs; ) {
-    const waitMs = random.next() < LONG_QUIET_SHARE ? LONG_QUIET_MS : random.between(low, high);
+    const isLong = random.next() < LONG_QUIET_SHARE;
+    const waitMs = isLong ? LONG_QUIET_MS : random.between(low, high);
     const count = some.length === 0 ? 0 : random.next() < together ? 2 : 1;
     const faults = Array.from({ length: count }, () => {
       const name = random.pick(some);
@@ -196,7 +230,7 @@ function drawSchedule({ topology, hasWebhooks }, random, chaosMs, only) {
       const holdMs = Math.round(random.between(from, to));
       return { name, holdMs, seed: random.below(2 ** 32), losesClients: random.next() < 0.5 };
     });
-    schedule.push({ waitMs: Math.round(waitMs), faults });
+    schedule.push({ waitMs: Math.round(waitMs), ...(isLong && { isLong }), faults });
     atMs += waitMs + Math.max(0, ...faults.map(({ holdMs }) => holdMs));
   }
   return schedule;
@@ -313,7 +347,7 @@ export async function simulate(plan, { keepsTrace = false, trees } = {}) {
         hookPort: HOOK_PORT,
         app: plan.hasPusher ? APP : null,
       };
-      parts.load = { ...plan.load, hasPusher: plan.hasPusher };
+      parts.load = { ...plan.load, kept: plan.historySize, hasPusher: plan.hasPusher };
       end = await direct(world, parts, recorder);
     };
     const parts = { exec: '', args: ['director'], env: {}, channel: /** @type {const} */ ('none') };

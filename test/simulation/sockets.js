@@ -8,8 +8,6 @@
 
 import { EventEmitter } from 'node:events';
 
-/** Bytes that a connection may have under way and unread, in each direction. */
-const WINDOW_BYTES = 131_072;
 const HIGH_WATER_MARK = 16_384;
 /** One read of Node takes no more. */
 const READ_BYTES = 65_536;
@@ -191,7 +189,7 @@ export class SimulatedSocket extends EventEmitter {
     const bytes = typeof data === 'string' ? Buffer.from(data, encoding) : asBuffer(data);
     this.bytesWritten += bytes.length;
     this.#awake();
-    if (this.connecting || this.#backlog.length > 0 || this.underWay >= WINDOW_BYTES) {
+    if (this.connecting || this.#backlog.length > 0 || this.underWay >= this.network.windowBytes) {
       this.writableLength += bytes.length;
       this.#backlog.push({ bytes, done });
     } else {
@@ -237,7 +235,8 @@ export class SimulatedSocket extends EventEmitter {
   /** Sends what waited for the window, or for the connection. */
   goOn() {
     const { length } = this.#backlog;
-    while (this.#backlog.length > 0 && this.underWay < WINDOW_BYTES && !this.destroyed) {
+    const { windowBytes } = this.network;
+    while (this.#backlog.length > 0 && this.underWay < windowBytes && !this.destroyed) {
       const { bytes, done } = /** @type {Waiting} */ (this.#backlog.shift());
       this.writableLength -= bytes.length;
       this.#send(bytes);

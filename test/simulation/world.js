@@ -30,6 +30,8 @@ const MAX_LAG_MS = 3000;
  * @property {Record<string, string>[]} [envs] more of it, for each server
  * @property {Record<string, string>} files on the disk of each server, by path
  * @property {number} pieces share of parcels that arrive in pieces
+ * @property {number} [losses] share of parcels that are lost once
+ * @property {number} [windowBytes] that a connection may have under way and unread
  * @property {number} leastReplicas primaries with fewer that keep up refuse writes
  * @property {number} [spares] more servers of Redis, `spare-0` …, of which the topology does not know
  * @property {Record<string, string>} [aliases] more names of servers of Redis
@@ -89,6 +91,8 @@ export class World {
     this.fleet = new Fleet(plan.seed);
     const { fleet } = this;
     fleet.network.pieces = plan.pieces;
+    fleet.network.losses = plan.losses ?? 0;
+    if (plan.windowBytes !== undefined) fleet.network.windowBytes = plan.windowBytes;
     const count = NODES[plan.topology];
     this.nodes = Array.from({ length: count }, (_, i) =>
       fleet.addRedis(count === 1 ? 'redis' : `redis-${i}`),

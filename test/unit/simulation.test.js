@@ -74,7 +74,8 @@ test('a planted bug breaks a rule', async (t) => {
     path,
     readFileSync(path, 'utf8').replace(bug.find, () => bug.replace),
   );
-  const plan = drawPlan(7, { ...SMALL, only: ['clientsReset'] });
+  const load = { ...SMALL.load, isBusy: true };
+  const plan = drawPlan(7, { ...SMALL, load, only: ['clientsReset'] });
   const { broken } = await runPlan(plan, { trees: [tree] });
   assert.ok(broken.length > 0);
 });

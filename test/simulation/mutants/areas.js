@@ -8,11 +8,11 @@
 /** Faults that any area meets. */
 const COMMON = Object.freeze([
   ...['workerKilled', 'workerFrozen', 'machineSuspended', 'serverReloaded'],
-  ...['clientsCut', 'clientsReset', 'slowReaders', 'linksSlow'],
+  ...['clientsCut', 'clientsReset', 'slowReaders', 'linksSlow', 'connectionsStalled'],
 ]);
 const OF_REDIS = Object.freeze([
   ...['redisCut', 'redisCutForAll', 'redisReset', 'redisFrozen', 'redisDown', 'redisEmptied'],
-  ...['redisRolledBack', 'redisLosesASecond', 'redisFlushed', 'redisFull'],
+  ...['redisRolledBack', 'redisLosesASecond', 'redisFlushed', 'redisFull', 'redisFlaps'],
 ]);
 const OF_REPLICAS = Object.freeze([
   'failoverPlanned',
@@ -32,6 +32,8 @@ const LOAD = Object.freeze({
   ...{ clients: 4, rooms: 6, hasHistory: true, roomsPerClient: 2, publishers: 3, rate: 10 },
   isMixed: true,
 });
+/** Clients come and go all the time. */
+const BUSY = Object.freeze({ load: { ...LOAD, isBusy: true } });
 
 /**
  * @param {readonly (keyof typeof TOPOLOGIES)[]} topologies of successive seeds
@@ -39,9 +41,9 @@ const LOAD = Object.freeze({
  * @param {Part} [more] @returns {{faults: readonly string[], parts: readonly Part[]}}
  */
 function runs(topologies, groups, faults, more = {}) {
-  const load = { ...LOAD, groups, hasCentrifugo: groups.includes('centrifugos') };
+  const load = { ...LOAD, ...more.load, groups, hasCentrifugo: groups.includes('centrifugos') };
   const hasPusher = groups.includes('pushers');
-  const part = { hasWebhooks: false, hasPusher, leastReplicas: 0, historySize: 60, load, ...more };
+  const part = { hasWebhooks: false, hasPusher, leastReplicas: 0, historySize: 60, ...more, load };
   return { faults, parts: topologies.map((name) => ({ ...TOPOLOGIES[name], ...part })) };
 }
 
@@ -120,7 +122,8 @@ export const AREAS = Object.freeze({
     runs: runs(
       ['redis', 'cluster', 'embedded', 'redis'],
       ['streams', 'libraries', 'visitors', 'people'],
-      [...COMMON, ...OF_REDIS, ...OF_REPLICAS, 'slowReaders'],
+      [...COMMON, ...OF_REDIS, ...OF_REPLICAS, 'slotsMoved'],
+      BUSY,
     ),
   },
   redis: {
@@ -130,7 +133,7 @@ export const AREAS = Object.freeze({
       ['redis', 'sentinel', 'cluster'],
       ['visitors'],
       [...OF_REDIS, ...OF_REPLICAS, 'redisForbidsChannels', 'linksSlow', 'clientsReset'],
-      { load: { ...LOAD, groups: ['visitors'], clients: 12, roomsPerClient: 3 } },
+      { load: { ...LOAD, isBusy: true, keyed: 1, clients: 12, roomsPerClient: 3 } },
     ),
   },
   relay: {
@@ -140,6 +143,7 @@ export const AREAS = Object.freeze({
       ['embedded'],
       ['states', 'visitors'],
       [...COMMON, 'primaryKilled', 'primaryFrozen', 'serverTerminated'],
+      BUSY,
     ),
   },
   presence: {
@@ -148,7 +152,8 @@ export const AREAS = Object.freeze({
     runs: runs(
       ['redis', 'redis', 'sentinel'],
       ['people', 'libraries', 'pushers', 'members'],
-      [...COMMON, ...OF_REDIS, 'primaryKilled', 'failoverPlanned'],
+      [...COMMON, ...OF_REDIS, 'primaryKilled', 'failoverPlanned', 'machineAsleep'],
+      BUSY,
     ),
   },
   operations: {
@@ -165,6 +170,7 @@ export const AREAS = Object.freeze({
       ['redis', 'embedded'],
       ['people', 'suspects', 'libraries'],
       [...COMMON, ...OF_REDIS, 'primaryKilled'],
+      BUSY,
     ),
   },
 });
