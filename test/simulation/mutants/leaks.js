@@ -64,7 +64,7 @@ export const LEAKS = Object.freeze(
       name: 'leak-in-pages-of-a-history',
       file: 'src/recovery/history-reader.js',
       find: 'if (audiences.maySee(publication)) rows.push(',
-      replace: 'rows.push(',
+      replace: 'if (audiences !== null) rows.push(',
     },
     {
       name: 'leak-in-a-snapshot',
