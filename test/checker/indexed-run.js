@@ -153,9 +153,14 @@ export class Member {
 
 /** A client's connection, and its last notice about the broker. */
 export class Link {
-  /** @param {number} t @param {number} server */
-  constructor(t, server) {
+  /**
+   * @param {number} t @param {number} server
+   * @param {boolean} isLate it was opened in an outage that others had been told of: only `welcome`
+   *   says so, and these clients do not ask for one
+   */
+  constructor(t, server, isLate) {
     this.openedAt = t;
+    this.isLate = isLate;
     this.server = server;
     this.isDegraded = false;
     /** The time of that notice. */
@@ -480,7 +485,10 @@ export class IndexedRun {
    * @param {number} client @param {number} t @param {number} [server] @param {string} [user]
    */
   connect(client, t, server = 0, user = undefined) {
-    this.links.set(client, new Link(t, server));
+    const isLate = [...this.links.values()].some(
+      (link) => link.server === server && link.isDegraded,
+    );
+    this.links.set(client, new Link(t, server, isLate));
     this.users.connect(client, user, t);
     for (const member of this.clients.get(client)?.values() ?? []) {
       if (member.hasHistory) continue;

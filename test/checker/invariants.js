@@ -472,7 +472,8 @@ function outageWasTold({ refusals, links }, server) {
   const until = since + TOLD_US;
   if (latest <= until) return null;
   const clients = [...links].filter(
-    ([, link]) => link.server === server && link.openedAt < since && link.unreadUntil < since,
+    ([, link]) =>
+      link.server === server && link.openedAt < since && link.unreadUntil < since && !link.isLate,
   );
   const missed = clients.filter(([, link]) => !link.wasTold(since, until));
   if (missed.length === 0) return '';
