@@ -12,6 +12,11 @@ import { SETTLE_US } from './indexed-run.js';
 /** @typedef {import('./invariants.js').Invariant} Invariant */
 /** @typedef {import('./record.js').StateEvent} StateEvent */
 
+/** Each room keeps at least this many removed keys. */
+const LEAST_TOMBSTONES = 8;
+/** A worker may know of this many changes that it has not sent yet. */
+const UNSENT = 10;
+
 /** @type {readonly Invariant[]} */
 export const INVARIANTS_OF_STATES = Object.freeze([
   {
@@ -50,6 +55,13 @@ export const INVARIANTS_OF_STATES = Object.freeze([
     anomaly: 'lost value',
     claim: 'what was accepted is in the backend until it is replaced, removed or the epoch ends',
     asked: { finish: truthsHaveWhatWasAccepted },
+  },
+  {
+    id: 'I32',
+    anomaly: 'needless reset',
+    claim:
+      'a member of a room with state begins again in its epoch only if it may lack a removal that is forgotten',
+    asked: { finish: resetsAreNeeded },
   },
 ]);
 
@@ -195,5 +207,20 @@ function* truthsHaveWhatWasAccepted({ states }) {
         ? ''
         : `${line}:${offset} has ${key} of ${at}, and ${newest.offset} was accepted`;
     }
+  }
+}
+
+/** @param {Run} run @returns {Iterable<Answer>} */
+function* resetsAreNeeded({ states }) {
+  for (const { member, line, last, offset, isSameEpoch } of states.resets) {
+    let removals = 0;
+    for (let at = last + 1; at <= offset + UNSENT; at++) {
+      const spot = line.spots.get(at);
+      // An offset that nobody has seen may be a removal.
+      if (spot === undefined ? at <= offset : spot.value === null) removals++;
+    }
+    yield !isSameEpoch || removals > LEAST_TOMBSTONES
+      ? ''
+      : `${member} was at ${last}, and had to begin again at ${line}:${offset}, after ${removals} removals`;
   }
 }

@@ -293,4 +293,13 @@ export const PLANTS_OF_STATES = [
       surveyed(model);
     },
   },
+  {
+    fault: 'a member that lacks nothing has to begin again',
+    expected: ['I32'],
+    act: ({ states }) => {
+      for (const key of ['a', 'b', 'c']) states.put(key);
+      states.put('c', { removes: true });
+      states.reset(ANN);
+    },
+  },
 ];

@@ -8,6 +8,13 @@ import { StateClient, StateLibrary, stateRecorder } from './state-clients.js';
 /** One of them sends at most one update of a key in 50 ms. */
 const ROOMS = Object.freeze(['k.0', 'k.1', 'k.paced']);
 const KEYS = 40;
+/**
+ * A room of orders: each has a key of its own, and is removed when others have come. So tombstones
+ * are forgotten all the time.
+ */
+const ORDERS = 'k.orders';
+const OPEN_ORDERS = 8;
+const ORDER_SHARE = 0.2;
 /** More keys than a room may have, so that some are refused. */
 const WANTED_KEYS = 44;
 const REMOVED_SHARE = 0.2;
@@ -25,7 +32,7 @@ const API_MS = 5000;
 const PAGE = 15;
 
 /** FANFARE_STATE of the servers. */
-export const STATE_RULES = `k.paced=${KEYS}/300s every 50ms,k.*=${KEYS}/300s`;
+export const STATE_RULES = `k.paced=${KEYS}/300s every 50ms,${ORDERS}=${OPEN_ORDERS}/300s,k.*=${KEYS}/300s`;
 
 /** @typedef {Pick<StateClient|StateLibrary, 'id'|'hearsAll'|'shown'>} Shown */
 
@@ -50,14 +57,18 @@ export class StatePeople {
     const some = () => random.shuffled(ROOMS).slice(0, 2);
     this.clients = Array.from(
       { length: CLIENTS },
-      () => new StateClient({ id: id++, urls, rooms: some(), recorder, random }),
+      (_, i) =>
+        new StateClient({
+          ...{ id: id++, urls, recorder, random },
+          rooms: i % 3 === 0 ? [...some(), ORDERS] : some(),
+        }),
     );
     this.libraries = Array.from(
       { length: LIBRARIES },
       (_, i) =>
         new StateLibrary({
           ...{ id: id++, url: wires[i % wires.length], isStream: i % 3 === 2 },
-          ...{ rooms: some(), recorder },
+          ...{ rooms: i % 2 === 0 ? [...some(), ORDERS] : some(), recorder },
         }),
     );
     this.publishers = Array.from(
@@ -72,6 +83,7 @@ export class StatePeople {
     );
     /** Others whose maps are compared, by room. @type {Map<string, readonly Shown[]>} */
     this.watched = new Map();
+    this.orders = 0;
     /** Do publishers publish? */
     this.isStirring = true;
     /** @type {NodeJS.Timeout|undefined} */
@@ -112,7 +124,7 @@ export class StatePeople {
 
   /** In calm: records what each member shows, and what the backend has. */
   async compare() {
-    const own = this.members.length === 0 ? [] : ROOMS;
+    const own = this.members.length === 0 ? [] : [...ROOMS, ORDERS];
     const all = own.map((room) => /** @type {const} */ ([room, this.members]));
     for (const [room, members] of [...all, ...this.watched]) {
       const before = await this.#read(room);
@@ -138,11 +150,25 @@ export class StatePeople {
     const { random, publishers, libraries, bytes } = this;
     for (let i = 0; i < UPDATES_PER_TICK; i++) {
       const publisher = random.pick(publishers);
+      if (random.next() < ORDER_SHARE) {
+        this.#order(publisher);
+        continue;
+      }
       const key = `key-${random.below(WANTED_KEYS)}`;
       const removes = random.next() < REMOVED_SHARE;
       publisher.publish(random.pick(ROOMS), { key, removes, bytes });
     }
     if (random.next() * AGAIN_TICKS < 1) random.pick(libraries).again(random.pick(ROOMS));
+  }
+
+  /** A new order, a change of one that is open, or the removal of an old one. @param {Publisher} publisher */
+  #order(publisher) {
+    const { random, bytes } = this;
+    const kind = random.below(3);
+    if (kind === 0) this.orders++;
+    const oldest = this.orders - OPEN_ORDERS;
+    const number = kind === 2 ? oldest + random.below(2) : this.orders - random.below(OPEN_ORDERS);
+    publisher.publish(ORDERS, { key: `order-${number}`, removes: kind === 2, bytes });
   }
 
   /**

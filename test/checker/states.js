@@ -97,6 +97,8 @@ export class StateMember {
     this.last = 0;
     /** Everything up to this offset was in the room when the member joined or was reset. */
     this.until = 0;
+    /** It began with an empty map at this offset; 0: it came back. */
+    this.begins = 0;
     /** Its newest change of each key. @type {Map<string, {offset: number, value: string|null}>} */
     this.keys = new Map();
   }
@@ -125,6 +127,8 @@ export class States {
   syncs = [];
   /** Removals that reached a member. @type {{member: string, line: Line, key: string, offset: number, held: Held}[]} */
   removals = [];
+  /** Members that had to begin again, and what they had until then. @type {{member: string, line: Line, last: number, offset: number, isSameEpoch: boolean}[]} */
+  resets = [];
   /** Two publications at one offset. @type {string[]} */
   clashes = [];
 
@@ -207,14 +211,22 @@ const TAKEN = {
     const member = states.member(client, room);
     member.isOpen = true;
     member.openedAt = member.begunAt = t;
+    member.begins = 0;
     if (recovered) begin(member, states.line(room, epoch), offset);
     else forget(member, states.line(room, epoch), offset);
   },
 
   reset(states, { t, client, room, epoch, offset }) {
     const member = states.member(client, room);
+    const line = states.line(room, epoch);
     member.begunAt = t;
-    forget(member, states.line(room, epoch), offset);
+    if (member.held === SEES_ALL) {
+      // Who began with an empty map has no keys that were removed before.
+      const last = Math.max(member.last, member.begins);
+      const isSameEpoch = member.line === line;
+      states.resets.push({ member: `${member}`, line, last, offset, isSameEpoch });
+    }
+    forget(member, line, offset);
   },
 
   change(states, { client, room, key, value, epoch, offset }) {
@@ -276,5 +288,6 @@ function begin(member, line, offset) {
 function forget(member, line, offset) {
   begin(member, line, offset);
   member.last = 0;
+  member.begins = offset;
   member.keys = new Map();
 }
