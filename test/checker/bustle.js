@@ -68,7 +68,7 @@ export class Bustle {
 
   #tick() {
     const { random, workload } = this;
-    const { visitors = [], people = [], members = [] } = workload.population ?? {};
+    const { visitors = [], people = [], members = [], commuters = [] } = workload.population ?? {};
     const { libraries = [], suspects = [] } = workload.population ?? {};
     const isTime = (/** @type {keyof typeof CHANCES} */ what) => random.next() < CHANCES[what];
     const hoppers = [...workload.readers, ...(workload.population?.pushers ?? [])];
@@ -77,7 +77,7 @@ export class Bustle {
       return random.between(low, high);
     };
     if (isTime('hop')) random.pick(hoppers).leave(awayMs());
-    if (isTime('stir')) workload.population?.stir([...people, ...members], awayMs());
+    if (isTime('stir')) workload.population?.stir([...people, ...members, ...commuters], awayMs());
     if (isTime('again') && libraries.length > 0) {
       const library = random.pick(libraries);
       library.again(random.pick([...library.places.keys()]));

@@ -4,7 +4,8 @@
 // The library recovers by itself, and drops nothing: each publication that it hands on is a delivery,
 // and one that comes twice is a fault. When the server ends a subscription with 2500 or above, the
 // library subscribes again. If that is recovered, messages go on as if nothing had happened;
-// otherwise it is recorded as a `resync`.
+// otherwise it is recorded as a `resync`. Subscriptions may have tokens that the library renews, or
+// come with the token of the connection.
 
 import { Centrifuge } from 'centrifuge';
 import { Centrifuge as ProtobufCentrifuge } from 'centrifuge/build/protobuf';
@@ -18,6 +19,8 @@ const DELAYS = Object.freeze({ minReconnectDelay: 100, maxReconnectDelay: 2000 }
 const SUBSCRIBE_DELAYS = Object.freeze({ minResubscribeDelay: 100, maxResubscribeDelay: 1000 });
 /** From here on the library subscribes again when the server ends a subscription. */
 const AGAIN = 2500;
+/** The token of a subscription was not renewed in time. */
+const EXPIRED = 2501;
 /** No server: this protocol has no notice of outages, so none is expected. */
 const NO_SERVER = -1;
 
@@ -33,10 +36,14 @@ export class CentrifugoClient {
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
    * @param {() => string} [parts.token] the next one, when it connects after `leave`
+   * @param {string} [parts.user] whom its tokens subscribe to all rooms
+   * @param {(room: string) => string} [parts.tokenOf] the next one of a subscription
    */
-  constructor({ id, urls, rooms, transport, recorder, random, token }) {
+  constructor({ id, urls, rooms, transport, recorder, random, token, user, tokenOf }) {
     this.id = id;
     this.token = token;
+    this.user = user;
+    this.tokenOf = tokenOf;
     this.urls = urls;
     this.transport = transport;
     this.recorder = recorder;
@@ -56,7 +63,8 @@ export class CentrifugoClient {
     /** @type {Set<string>} */
     this.markers = new Set();
     this.library = this.#make();
-    for (const place of this.places.values()) this.#subscribe(place);
+    if (user === undefined) for (const place of this.places.values()) this.#subscribe(place);
+    else this.#followServer();
   }
 
   start() {
@@ -133,8 +141,19 @@ export class CentrifugoClient {
   /** @param {Place} place */
   #subscribe(place) {
     const { room } = place;
-    const subscription = this.library.newSubscription(room, SUBSCRIBE_DELAYS);
+    const { tokenOf } = this;
+    /** May the server not have heard of the next token? */
+    let hasFailed = false;
+    const subscription = this.library.newSubscription(room, {
+      ...SUBSCRIBE_DELAYS,
+      ...(tokenOf && { getToken: async () => tokenOf(room) }),
+    });
+    subscription.on('error', () => {
+      hasFailed = true;
+    });
     subscription.on('subscribing', ({ code }) => {
+      if (code === EXPIRED && !hasFailed) this.oddities.push(`${room} has expired`);
+      hasFailed = false;
       if (code >= AGAIN && place.isJoined) this.ended.add(room);
       place.isJoined = false;
     });
@@ -147,6 +166,22 @@ export class CentrifugoClient {
     );
     subscription.on('publication', ({ data, offset }) => this.#deliver(place, data, offset));
     subscription.subscribe();
+  }
+
+  /** Its subscriptions come and go with the connection. */
+  #followServer() {
+    const placeOf = (/** @type {{channel: string}} */ { channel }) =>
+      /** @type {Place} */ (this.places.get(channel));
+    this.library.on('subscribed', (context) =>
+      this.#subscribed(placeOf(context), context.streamPosition, context.recovered),
+    );
+    this.library.on('unsubscribed', (context) => {
+      placeOf(context).isJoined = false;
+      this.oddities.push(`${context.channel} is over`);
+    });
+    this.library.on('publication', (context) =>
+      this.#deliver(placeOf(context), context.data, context.offset),
+    );
   }
 
   /** @param {Place} place @param {Position|undefined} position @param {boolean} recovered */

@@ -40,8 +40,13 @@ const VISITORS = 6;
 const PUSHERS = 12;
 const MEMBERS = 12;
 export const PUSHER_ROOM = 'presence-0';
-/** Of Centrifugo's protocol, over each of its transports. */
+/**
+ * Of Centrifugo's protocol, over each of its transports: without tokens, with tokens of subscriptions,
+ * and with those of connections that subscribe them.
+ */
 const CENTRIFUGOS = 12;
+/** After this time the library renews the token of a subscription. */
+const SUBSCRIPTION_S = 8;
 const LIBRARIES = 6;
 /** Groups that a run may leave out. */
 const GROUPS = /** @type {const} */ ([
@@ -60,6 +65,7 @@ const TICKS = Object.freeze({
   crowd: 8,
   revoke: 16,
   commute: 6,
+  depart: 8,
 });
 const AWAY_MS = /** @type {const} */ ([1000, 40_000]);
 const VISIT_MS = /** @type {const} */ ([50, 1500]);
@@ -96,6 +102,23 @@ export const FACTS = Object.freeze({
 function tokenOf(user, claims = {}) {
   const iat = Math.floor(Date.now() / 1000) - ISSUED_AGO_S;
   return token({ sub: user, iat, exp: iat + 3600, ...RIGHTS, ...claims });
+}
+
+/** As CENTRIFUGOS has them. @type {readonly ((user: string, rooms: readonly string[]) => object)[]} */
+const CENTRIFUGO_TOKENS = Object.freeze([
+  () => ({}),
+  () => ({ tokenOf: subscriptionToken }),
+  (/** @type {string} */ user, /** @type {readonly string[]} */ rooms) => ({
+    user,
+    token: () => tokenOf(user, { channels: rooms }),
+  }),
+]);
+
+/** @param {string} channel */
+function subscriptionToken(channel) {
+  const nowS = Math.floor(Date.now() / 1000);
+  const times = { iat: nowS - ISSUED_AGO_S, exp: nowS + SUBSCRIPTION_S };
+  return token({ sub: undefined, channel, ...times });
 }
 
 export class Population {
@@ -195,6 +218,8 @@ export class Population {
     this.commuters = Array.from({ length: hasCommuters ? COMMUTERS : 0 }, (_, i) =>
       person(`w${i}`, some(COMMUTED_ROOMS, 2)),
     );
+    /** Those who have left for good. @type {Person[]} */
+    this.departed = [];
     for (const client of this.crowd) client.mayBeRefused = true;
     const plain = rooms.filter((room) => !history.includes(room));
     const pushersOf = (/** @type {number} */ length, /** @type {(i: number) => object} */ what) =>
@@ -210,16 +235,16 @@ export class Population {
       rooms: [PUSHER_ROOM],
       user: `m${i % (MEMBERS - 4)}`,
     }));
-    this.centrifugos = Array.from(
-      { length: hasCentrifugo ? CENTRIFUGOS : 0 },
-      (_, i) =>
-        new CentrifugoClient({
-          ...common(),
-          urls: i % 3 === 0 ? wires : urls,
-          rooms: some(history, 3),
-          transport: TRANSPORTS[i % TRANSPORTS.length],
-        }),
-    );
+    this.centrifugos = Array.from({ length: hasCentrifugo ? CENTRIFUGOS : 0 }, (_, i) => {
+      const own = some(history, 3);
+      return new CentrifugoClient({
+        ...common(),
+        urls: i % 3 === 0 ? wires : urls,
+        rooms: own,
+        transport: TRANSPORTS[i % TRANSPORTS.length],
+        ...CENTRIFUGO_TOKENS[Math.floor(i / TRANSPORTS.length)](`cf${i}`, own),
+      });
+    });
     this.states = new StatePeople({ firstId: id, urls, wires, secret, recorder, random, bytes });
     id += this.states.members.length;
     // Nothing is drawn if nobody takes part.
@@ -274,14 +299,15 @@ export class Population {
   }
 
   get everybody() {
-    const { listeners, members, people, crowd, suspects, commuters } = this;
-    return [...new Set([...listeners, ...members, ...people, ...crowd, ...suspects, ...commuters])];
+    const { listeners, members, people, crowd, suspects, commuters, departed } = this;
+    const others = [...members, ...people, ...crowd, ...suspects, ...commuters, ...departed];
+    return [...new Set([...listeners, ...others])];
   }
 
-  /** Of native tokens. */
+  /** Those whose connections have a user. */
   get users() {
     const natives = this.everybody.flatMap((client) =>
-      client instanceof PusherClient || client instanceof CentrifugoClient ? [] : [client],
+      client instanceof PusherClient ? [] : [client],
     );
     const ofAudiences = this.audiences?.users ?? [];
     return [...new Set([...natives.flatMap(({ user }) => user ?? []), ...ofAudiences])];
@@ -359,6 +385,7 @@ export class Population {
     if (isTime('crowd') && crowd.length > 0) random.pick(crowd).leave(random.between(...VISIT_MS));
     if (isTime('stir') && !this.isBusy) this.stir([...this.people, ...this.members]);
     if (isTime('commute') && this.commuters.length > 0) this.stir(this.commuters);
+    if (this.commuters.length > 0 && isTime('depart')) this.#depart();
   }
 
   /**
@@ -371,6 +398,15 @@ export class Population {
     const person = random.pick(people);
     if (random.below(2) === 0) person.leave(awayMs);
     else person.stepOut(random.pick([...person.places.keys()]), awayMs);
+  }
+
+  /** One of the commuters leaves for good, so that a lost event of its leaving shows. */
+  #depart() {
+    const { commuters, departed, random } = this;
+    if (2 * departed.length >= COMMUTERS) return;
+    const [one] = commuters.splice(random.below(commuters.length), 1);
+    departed.push(one);
+    one.stop();
   }
 
   /** Revokes the next one. It is asked for again until a server confirms it. */

@@ -12,6 +12,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { Webhook } from 'standardwebhooks';
+import { pause } from '../harness/run.js';
 import { WebhookModel } from './webhook-model.js';
 
 export const WEBHOOK_SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
@@ -22,6 +23,9 @@ export const WEBHOOK_SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 const MAX_FAILURES = 3;
 /** After this many failures an event steps aside: later ones of its room overtake it. */
 const STEPS_ASIDE = 3;
+/** While requests fail, some that succeed take long, but end before the courier gives up. */
+const SLOW_SHARE = 0.15;
+const SLOW_MS = /** @type {const} */ ([50, 1500]);
 /** The courier may learn of an answer so long after it was given, or not at all. */
 const ANSWER_MS = 2000;
 /** Of ten failures. `503` and `reset` pause the endpoint for a second. */
@@ -172,6 +176,8 @@ export class WebhookReceiver {
       await this.#handle(body).catch(() => {
         attempt.answer = '503';
       });
+    if (this.failing > 0 && answer === '204' && this.random.next() < SLOW_SHARE)
+      await pause(this.random.between(...SLOW_MS));
     this.#answer(attempt, known, request.socket, response);
   }
 
