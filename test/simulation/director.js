@@ -18,6 +18,10 @@ import { Stage } from './stage.js';
 const LEAVING_SHARE = 0.05;
 const LATE_MS = 4000;
 const BACK_MS = 60_000;
+/** These leave no doubt of what endpoints have accepted: events may not come again. */
+const HARMLESS_TO_COURIERS = new Set([
+  ...['serverReloaded', 'workerKilled', 'workerFrozen', 'slowReaders', 'redisEvicts'],
+]);
 /** What a client is told whose link was cut for longer than it may take to answer a ping. */
 const OF_CUTS = /No answer to the pings/;
 
@@ -138,7 +142,7 @@ async function chaos(world, { schedule }, recorder, watch) {
 async function suffer(world, { name, holdMs, seed, losesClients }, recorder, watch) {
   const random = new Random(seed);
   recorder.write({ type: 'start', name });
-  const healed = watch?.fault();
+  const healed = HARMLESS_TO_COURIERS.has(name) ? undefined : watch?.fault();
   const heal = await world.faults[name].inflict(world, random);
   if (losesClients)
     world.workload.population?.lose(LEAVING_SHARE, () => random.between(0, LATE_MS));

@@ -85,6 +85,7 @@ const ENV = Object.freeze({
  * @property {import('./director.js').Step[]} schedule of faults
  * @property {import('./acts.js').Act[]} [script] instead of a schedule
  * @property {string[]} [messages] patterns of rooms: a second endpoint gets what clients publish there
+ * @property {Record<string, unknown>} [endpoint] more settings of the endpoint of states
  * @property {{over: 'http'|'file', names: string[], late?: number, failing?: number}} [hooks] that
  *   servers ask a back end; the shares of its answers that are late or fail during the faults
  * @property {Record<string, unknown>} [app] more settings of the app of Pusher clients
@@ -251,7 +252,7 @@ function isPossible(needs, topology, hasWebhooks) {
 
 /** @param {Plan} plan */
 function settingsFor(plan) {
-  const { load, topology, historySize, hasWebhooks, hasPusher } = plan;
+  const { load, topology, historySize, hasWebhooks, hasPusher, endpoint } = plan;
   const common = {
     ...{ secret: WEBHOOK_SECRET, graceMs: 1000, timeoutMs: 2000, concurrency: 16 },
     url: `http://127.0.0.1:${WEBHOOK_PORT}/fanfare`,
@@ -264,6 +265,7 @@ function settingsFor(plan) {
         ...['room.occupied', 'room.vacated', 'member.joined', 'member.left'],
         ...['user.connected', 'user.disconnected'],
       ],
+      ...endpoint,
     },
     ...(plan.messages
       ? [{ ...common, name: 'log', types: ['message.published'], rooms: plan.messages }]

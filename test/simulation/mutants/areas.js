@@ -21,6 +21,21 @@ const OF_REPLICAS = Object.freeze([
 ]);
 const OF_COURIERS = Object.freeze(['courierKilled', 'courierFrozen', 'serverTerminated']);
 
+const FAULTS_OF_STATES = Object.freeze([
+  ...COMMON,
+  ...OF_REDIS,
+  'redisEvicts',
+  'staleReplicaPromoted',
+]);
+const FAULTS_OF_WEBHOOKS = Object.freeze([
+  ...COMMON,
+  ...OF_COURIERS,
+  ...OF_COURIERS,
+  ...OF_REDIS,
+  'primaryKilled',
+  'slotsMoved',
+]);
+
 /** The topologies in which an area's code runs. The servers are few, so that many runs fit in a minute. */
 const TOPOLOGIES = Object.freeze({
   redis: { topology: /** @type {const} */ ('redis'), servers: 2, workers: 1 },
@@ -34,6 +49,13 @@ const LOAD = Object.freeze({
 });
 /** Clients come and go all the time. */
 const BUSY = Object.freeze({ load: { ...LOAD, isBusy: true } });
+/** Those whom webhooks report; some publishers repeat messages. */
+const REPORTED = Object.freeze(['people', 'commuters']);
+const WEBHOOKS = Object.freeze({ hasWebhooks: true, load: { ...LOAD, isBusy: true, keyed: 1 } });
+/** A state takes several steps to send. */
+const LARGE_BYTES = 2500;
+/** An endpoint that soon has more events to hear than may wait. */
+const SMALL_ENDPOINT = Object.freeze({ maxPending: 6, concurrency: 2 });
 
 /**
  * @param {readonly (keyof typeof TOPOLOGIES)[]} topologies of successive seeds
@@ -47,15 +69,21 @@ function runs(topologies, groups, faults, more = {}) {
   return { faults, parts: topologies.map((name) => ({ ...TOPOLOGIES[name], ...part })) };
 }
 
+/** Runs of two shapes. @param {ReturnType<typeof runs>} one @param {ReturnType<typeof runs>} other */
+function inTurn({ faults, parts }, other) {
+  return { faults, parts: [...parts, ...other.parts] };
+}
+
 /** `runs`: the simulated runs that meet such a bug: topology, clients, faults. */
 export const AREAS = Object.freeze({
   state: {
     unit: ['state-sync', 'histories', 'history-reader', 'protocol', 'redis-scripts'],
     contract: ['state', 'redis-promises', 'history'],
-    runs: runs(
-      ['redis', 'embedded', 'redis', 'sentinel'],
-      ['states'],
-      [...COMMON, ...OF_REDIS, 'redisEvicts', 'staleReplicaPromoted'],
+    runs: inTurn(
+      runs(['redis', 'embedded', 'redis', 'sentinel'], ['states'], FAULTS_OF_STATES),
+      runs(['embedded', 'redis'], ['states'], FAULTS_OF_STATES, {
+        load: { ...LOAD, bytes: LARGE_BYTES },
+      }),
     ),
   },
   audiences: {
@@ -82,11 +110,12 @@ export const AREAS = Object.freeze({
       'redis-scripts',
     ],
     contract: ['webhook-queue', 'webhook-transitions', 'webhook-transitions-redis', 'occupancy'],
-    runs: runs(
-      ['redis', 'embedded', 'redis', 'cluster'],
-      ['people', 'commuters'],
-      [...COMMON, ...OF_COURIERS, ...OF_COURIERS, ...OF_REDIS, 'primaryKilled', 'slotsMoved'],
-      { hasWebhooks: true },
+    runs: inTurn(
+      runs(['redis', 'embedded', 'redis', 'cluster'], REPORTED, FAULTS_OF_WEBHOOKS, WEBHOOKS),
+      runs(['embedded', 'redis'], REPORTED, FAULTS_OF_WEBHOOKS, {
+        ...WEBHOOKS,
+        endpoint: SMALL_ENDPOINT,
+      }),
     ),
   },
   doors: {

@@ -174,11 +174,21 @@ async function runSeeds(tree, { area }, seconds) {
     cpuMs += outcome.cpuMs;
     if (outcome.broke === null) continue;
     const key = `${area} ${seed}`;
-    if (!failing.has(key)) failing.set(key, (await outcomeOf(plan, ROOT)).broke !== null);
+    if (!failing.has(key)) failing.set(key, await failsAnyway(plan));
     if (failing.get(key)) continue;
     return { file: `seed ${seed}, ${Math.round(cpuMs / 1000)} s of CPU`, test: outcome.broke };
   }
   return null;
+}
+
+/** @param {import('../simulation.js').Plan} plan */
+async function failsAnyway(plan) {
+  const { broke } = await outcomeOf(plan, ROOT);
+  if (broke === null) return false;
+  const { seed, ...rest } = plan;
+  console.log(`seed ${seed} fails without a bug, too (${broke}):
+  node test/run.js simulate --seed ${seed} --plan '${JSON.stringify(rest)}'`);
+  return true;
 }
 
 /** @param {readonly string[]} faults @param {Random} random */
