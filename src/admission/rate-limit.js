@@ -27,12 +27,10 @@ const SWEEP_BUCKETS = 8192;
  * limits bound: with 3,600 messages a minute, an address causes 6,000 deliveries a second in a
  * worker, whatever the size of the room.
  * @param {number} members of the room in this worker @param {number} bytes of the message
- * @param {number} resetBytes of the state that members get again after it
  */
-export function tokensOfMembers(members, bytes, resetBytes) {
-  const hundreds = Math.max(1, Math.ceil(members / MEMBERS_PER_TOKEN));
-  const own = Math.max(1, Math.ceil(bytes / BYTES_PER_TOKEN));
-  return (hundreds - 1) * own + hundreds * Math.ceil(resetBytes / BYTES_PER_TOKEN);
+export function tokensOfMembers(members, bytes) {
+  const more = Math.ceil(members / MEMBERS_PER_TOKEN) - 1;
+  return more * Math.max(1, Math.ceil(bytes / BYTES_PER_TOKEN));
 }
 
 /** The bucket of a connection (from its first message), an address or a user. */

@@ -4,8 +4,9 @@
 //   application   size and key -> its own rate -> broker
 //
 // A client's message to a large room costs more of its rate, because the work is in its deliveries
-// (rate-limit.js), and so does one that hides a key of a state, because members then get the state
-// again. Messages without an answer are counted, so that a drain can wait for them.
+// (rate-limit.js). If it hides a key of a state, members get the state again: the client pays for
+// that when the message is answered, or with its next one. Messages without an answer are counted,
+// so that a drain can wait for them.
 
 import { EVERYONE } from '../hub/hub.js';
 import {
@@ -30,9 +31,12 @@ import { encodeMessage, MessageRules, optionsOf } from './message.js';
 /** @import { Message } from './message.js' */
 /** @typedef {string|number|undefined} Id */
 /**
- * `resetBytes`: of the state that members get again, because the message hides a key from some.
- * @typedef {(connection: Connection, members: number, bytes: number, resetBytes: number) => void}
- *   ChargeMembers
+ * Counts against the rate of a sender.
+ * @typedef {object} Charges
+ * @property {(connection: Connection, bytes: number) => void} charge the bytes of a message, beyond the
+ *   first 4 KB
+ * @property {(connection: Connection, members: number, bytes: number) => void} chargeMembers the
+ *   deliveries of a message to a large room
  */
 
 /**
@@ -69,6 +73,8 @@ import { encodeMessage, MessageRules, optionsOf } from './message.js';
 
 /** A message that the hook has allowed. @typedef {{publication: Buffer, options: PublishOptions|undefined}} Allowed */
 
+/** @type {Charges} */
+const FREE = Object.freeze({ charge() {}, chargeMembers() {} });
 const INVALID_ROOM = refusal('INVALID_ROOM', undefined, 0);
 const FORBIDDEN = refusal(
   'PERMISSION_DENIED',
@@ -104,8 +110,8 @@ export class Publisher {
     this.recorder = recorder;
     this.counters = counters;
     this.log = log;
-    /** @type {ChargeMembers} */
-    this.chargeMembers = () => {};
+    /** @type {Charges} */
+    this.charges = FREE;
     /** @type {import('./hook-gate.js').HookGate|null} */
     this.gate = null;
     /** Publications that the broker has not answered. */
@@ -114,10 +120,10 @@ export class Publisher {
 
   /**
    * Call it before the first publication of a client.
-   * @param {ChargeMembers} charge counts the members of a message's room against its sender's rate
+   * @param {Charges} charges
    */
-  limitBy(charge) {
-    this.chargeMembers = charge;
+  limitBy(charges) {
+    this.charges = charges;
   }
 
   /** Call it as early. @param {import('./hook-gate.js').HookGate} gate */
@@ -149,15 +155,15 @@ export class Publisher {
     if (this.phase.isSettling) return listener.onRefused(connection, id, UNAVAILABLE);
     listener.onPublish?.(connection, id);
     // Broadcasts have a limit of their own.
-    const local = room === EVERYONE ? undefined : this.hub.rooms.get(room);
-    const resetBytes = isRestricted(publication) ? (local?.sync?.resetBytes(publication) ?? 0) : 0;
-    this.chargeMembers(connection, local?.members.length ?? 0, publication.length, resetBytes);
+    const members = room === EVERYONE ? 0 : (this.hub.rooms.get(room)?.members.length ?? 0);
+    this.charges.chargeMembers(connection, members, publication.length);
     const { app } = message;
     this.counters.publications++;
     this.unanswered++;
     this.broker.publish(room, publication, options).then(
       (position) => {
         this.unanswered--;
+        if (isRestricted(publication)) this.#chargeDebt(connection, room, senderOf(publication));
         if (app !== null) this.counters.apps.events[`${app.id},client`]++;
         if (this.recorder !== null)
           recordPublication(this.recorder, room, publication, position, options?.idempotencyKey);
@@ -168,6 +174,18 @@ export class Publisher {
         listener.onRefused(connection, id, this.#failed(error));
       },
     );
+  }
+
+  /**
+   * Members got a state again: that counts like a message with its bytes.
+   * @param {Connection} connection @param {string} room @param {string} sender
+   */
+  #chargeDebt(connection, room, sender) {
+    const local = this.hub.rooms.get(room);
+    const bytes = local?.sync?.takeDebt(sender) ?? 0;
+    if (local === undefined || bytes === 0) return;
+    this.charges.charge(connection, bytes);
+    this.charges.chargeMembers(connection, local.members.length, bytes);
   }
 
   /**

@@ -191,8 +191,12 @@ export class RoomSync {
     this.lagging.add(connection, position);
   }
 
-  /** Bytes that members get again after a message for some. Only a state begins again. @param {Buffer} _publication */
-  resetBytes(_publication) {
+  /**
+   * Bytes that members got again because this sender hid keys, since the last call. Rooms without
+   * state have no keys.
+   * @param {string} _sender
+   */
+  takeDebt(_sender) {
     return 0;
   }
 

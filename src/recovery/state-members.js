@@ -93,12 +93,17 @@ export class StateMembers extends LaggingMembers {
     for (const connection of this.delivery.members()) this.restartMember(connection);
   }
 
-  /** The member gets `reset`, then the state. @param {Connection} connection in the room */
+  /**
+   * The member gets `reset`, then the state.
+   * @param {Connection} connection in the room @returns false: it is about to, anyway
+   */
   restartMember(connection) {
     const { epoch } = this.state;
     const behind = this.members.get(connection);
+    if (behind?.isLost) return false;
     if (behind === undefined && connection.isOpen) this.sync(connection, { epoch, offset: 0 }, 0);
     this.lose(connection);
+    return true;
   }
 
   /** @override @param {StateMember} member */

@@ -13,9 +13,9 @@ import {
   audienceTextOf,
   hasKey,
   isPublication,
-  isRemoval,
   isRestricted,
   keyTextOf,
+  senderOf,
   withPosition,
 } from '../protocol/publication.js';
 import { RoomSync } from './room-sync.js';
@@ -24,6 +24,8 @@ import { StateMembers } from './state-members.js';
 
 /** A page holds the largest state. */
 const NO_LIMIT = 1_000_000;
+/** Senders in `#owed`. One more, and all of them are forgotten. */
+const MAX_DEBTORS = 1000;
 
 /** @import { HistoryPage, ReadRequest } from '../backend/broker.js' */
 /** @import { Connection } from '../hub/connection.js' */
@@ -36,6 +38,8 @@ export class StateSync extends RoomSync {
   #counted = 0;
   /** @type {StateMembers|null} */
   #members = null;
+  /** Bytes that members began again with, by the sender that hid a key. @type {Map<string, number>} */
+  #owed = new Map();
 
   /**
    * @param {Omit<ConstructorParameters<typeof RoomSync>[0], 'rule'>
@@ -159,27 +163,30 @@ export class StateSync extends RoomSync {
     return kept;
   }
 
-  /** Members that could see the key, and no longer may, begin again. @param {Buffer} publication @param {string} before */
+  /**
+   * Members that could see the key, and no longer may, begin again. The sender owes for that: what
+   * happens here decides, because other messages may arrive after it was sent.
+   * @param {Buffer} publication @param {string} before
+   */
   #hide(publication, before) {
+    let bytes = 0;
     for (const connection of this.delivery.members()) {
       const audiences = connection.audiencesIn(this.room);
-      if (audiences.holdsOneOf(before) && !audiences.maySee(publication))
-        this.members.restartMember(connection);
+      const isLost = audiences.holdsOneOf(before) && !audiences.maySee(publication);
+      if (isLost && this.members.restartMember(connection)) bytes = this.log.bytes;
     }
+    if (bytes === 0) return;
+    const sender = senderOf(publication);
+    const owed = bytes + this.takeDebt(sender);
+    if (this.#owed.size >= MAX_DEBTORS) this.#owed.clear();
+    this.#owed.set(sender, owed);
   }
 
-  /**
-   * @override If a message hides a key, those who lose it get their state again.
-   * @param {Buffer} publication with an audience
-   */
-  resetBytes(publication) {
-    const isValue = hasKey(publication) && !isRemoval(publication);
-    const former = isValue ? this.log.get(keyTextOf(publication)) : undefined;
-    if (former === undefined) return 0;
-    const before = audienceTextOf(former.publication).split(',');
-    const after = audienceTextOf(publication).split(',');
-    // Everybody could see a key without an audience: its one name, '', is not in the list, either.
-    return before.every((name) => after.includes(name)) ? 0 : this.log.bytes;
+  /** @override @param {string} sender */
+  takeDebt(sender) {
+    const bytes = this.#owed.get(sender) ?? 0;
+    this.#owed.delete(sender);
+    return bytes;
   }
 
   /** @override The member may see other keys now. @param {Connection} connection a member */

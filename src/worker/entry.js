@@ -130,11 +130,11 @@ export class Entry {
     this.limiter.charge(connection, address, performance.now(), bytes, session.user);
   };
 
-  /** @type {import('../operations/publisher.js').ChargeMembers} */
-  chargeMembers = (connection, members, bytes, resetBytes) => {
-    if (members <= MEMBERS_PER_TOKEN && resetBytes === 0) return;
+  /** @type {import('../operations/publisher.js').Charges['chargeMembers']} */
+  chargeMembers = (connection, members, bytes) => {
+    if (members <= MEMBERS_PER_TOKEN) return;
     const { address, session } = connection;
-    const tokens = tokensOfMembers(members, bytes, resetBytes);
+    const tokens = tokensOfMembers(members, bytes);
     const nowMs = performance.now();
     this.limiter.chargeTokens(connection, address, nowMs, tokens, session.user);
   };

@@ -74,7 +74,7 @@ export class Worker {
     this.entry = entry;
     const operations = (this.operations = operationsOf(basics, delivery, entry));
     this.commands = commandsOf(basics, delivery, entry, operations);
-    publisher.limitBy(entry.chargeMembers);
+    publisher.limitBy(entry);
     entry.hooks?.entrance.listen(this.commands.refuse);
     const surveys = turn.line('surveys', (/** @type {() => void} */ act) => act());
     const upstreams = (this.upstreams = new Upstreams());

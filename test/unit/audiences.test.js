@@ -485,43 +485,52 @@ test('a client that returns to a state with less rights begins with an empty map
   assert.deepEqual([...placeOf(member.transport, true).map.keys()], ['k1']);
 });
 
-test('a client that hides a key pays for the state that members get again', async () => {
+test('a client that hides keys pays for the state that members get again, in whatever tick', async () => {
   const { broker, publisher, connect } = build({ isState: true });
-  const member = connect(['a', 'b']);
-  member.say({ type: 'join', room: 's' });
-  await settle();
-  const accept = (/** @type {string} */ audience, /** @type {object} */ parts) => {
-    const publication = messageFor(0, audience, parts);
-    const { offset } = broker.accept('s', publication);
-    /** @type {StateBroker} */ (broker).log('s').put(offset, publication);
-  };
-  member.transport.write = FakeTransport.prototype.write; // one id for all
-  accept('', { key: 'large', size: 20_000 });
-  accept('', { key: 'open' });
-  accept('a,b', { key: 'own' });
-  accept('a', { key: 'gone', isRemoval: true });
+  const [sender, member] = [connect(['a', 'b']), connect(['b'])];
+  for (const one of [sender, member]) {
+    one.transport.write = FakeTransport.prototype.write; // one id for all
+    one.say({ type: 'join', room: 's' });
+  }
+  const large = messageFor(0, '', { key: 'large', size: 20_000 });
+  const { offset } = broker.accept('s', large);
+  /** @type {StateBroker} */ (broker).log('s').put(offset, large);
   broker.deliver();
   await settle();
   /** @type {number[]} */
-  let charged = [];
-  publisher.limitBy((_connection, members, _bytes, resetBytes) => {
-    assert.equal(members, 1);
-    charged.push(resetBytes);
+  const charged = [];
+  publisher.limitBy({
+    charge: (_connection, bytes) => void charged.push(bytes),
+    chargeMembers: (_connection, members) => assert.equal(members, 2),
   });
-  const say = (/** @type {string} */ key, /** @type {object} */ more) =>
-    member.say({ type: 'message', room: 's', key, payload: 1, ...more });
-  say('open', {});
-  say('open', { payload: null });
-  say('own', {});
-  say('own', { audience: ['a', 'b', 'c'] });
-  say('own', { payload: null, audience: ['a'] });
-  say('new', { audience: ['a'] });
-  assert.deepEqual(charged, [0, 0, 0, 0, 0, 0]);
-  charged = [];
-  say('open', { audience: ['a'] });
-  say('own', { audience: ['a', 'c'] });
-  assert.equal(charged.length, 2);
-  for (const bytes of charged) assert.ok(bytes > 20_000, `${bytes}`);
+  /** What messages of one tick cost, by key and audience. @param {[string, string[]|null, null?][]} sent */
+  const costOf = async (...sent) => {
+    const resets = member.messages('reset').length;
+    for (const [key, audience, payload = 1] of sent)
+      sender.say({ type: 'message', room: 's', key, payload, ...(audience && { audience }) });
+    await settle();
+    broker.deliver();
+    await settle(12);
+    // The next one with an audience pays, if the answer came before the message did.
+    sender.say({ type: 'message', room: 's', key: 'next', payload: 1, audience: ['b'] });
+    await settle();
+    broker.deliver();
+    await settle(12);
+    const times = charged.splice(0).map((bytes) => bytes / 20_000);
+    for (const one of times) assert.ok(one > 1 && one < 1.3, `${one}`);
+    assert.equal(member.messages('reset').length - resets, times.length, JSON.stringify(sent));
+    return times.length;
+  };
+  assert.equal(await costOf(['open', null], ['open', null, null]), 0, 'nothing is hidden');
+  assert.equal(await costOf(['own', ['a', 'b']], ['own', ['a', 'b', 'c']]), 0, 'more may see it');
+  assert.equal(await costOf(['own', ['a'], null]), 0, 'a removal hides nothing');
+  assert.equal(await costOf(['other', ['a']]), 0, 'nobody knew the key');
+  assert.equal(await costOf(['open', null]), 0);
+  assert.equal(await costOf(['open', ['a']]), 1);
+  assert.equal(await costOf(['new', null], ['new', ['a']]), 1, 'the log had no such key');
+  assert.equal(await costOf(['new', null], ['new', ['a']]), 1, 'it had the key for the same');
+  await costOf(['k1', null], ['k2', null]);
+  assert.equal(await costOf(['k1', ['a']], ['k2', ['a']]), 1, 'one reset for both keys');
 });
 
 test('members from whom the same messages are hidden share the bytes of a flush', async () => {

@@ -182,7 +182,7 @@ const RULES = [
       const charged = [];
       const charge = (/** @type {unknown} */ _, /** @type {number} */ members) =>
         void charged.push(members);
-      t.mock.method(at.delivery.publisher, 'chargeMembers', charge);
+      t.mock.method(at.delivery.publisher.charges, 'chargeMembers', charge);
       assert.equal(await client.publish(room, 'x'), 'ok');
       assert.deepEqual(charged, [1]);
     },
