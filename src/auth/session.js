@@ -83,24 +83,12 @@ export class Session {
     return this.identity.mayJoin(room) || (this.granted?.has(room) ?? false);
   }
 
-  /** @param {string} room */
-  mayPublish(room) {
-    return this.identity.rights.publish.has(room);
-  }
-
-  /** @param {string} room */
-  mayReadPresence(room) {
-    return this.identity.rights.presence.has(room);
-  }
-
-  /** @param {string} room */
-  mayReadHistory(room) {
-    return this.identity.rights.history.has(room);
-  }
-
-  /** May it publish for an audience? @param {string} room */
-  mayNameAudience(room) {
-    return this.identity.rights.audience.has(room);
+  /**
+   * `mayJoin` also knows the rooms that were granted.
+   * @param {import('./rights.js').RoomRight} right @param {string} room
+   */
+  hasRight(right, room) {
+    return this.identity.rights[right].has(room);
   }
 
   /** The audiences that its token names for a room. @param {string} room */
@@ -142,35 +130,15 @@ export class AppSession extends Session {
     return name !== null && (this.identity.mayJoin(name) || (this.granted?.has(room) ?? false));
   }
 
-  /** @override @param {string} room */
-  mayPublish(room) {
-    return this.#has('publish', room);
-  }
-
-  /** @override @param {string} room */
-  mayReadPresence(room) {
-    return this.#has('presence', room);
-  }
-
-  /** @override @param {string} room */
-  mayReadHistory(room) {
-    return this.#has('history', room);
-  }
-
-  /** @override @param {string} room */
-  mayNameAudience(room) {
-    return this.#has('audience', room);
+  /** @override @param {import('./rights.js').RoomRight} right @param {string} room */
+  hasRight(right, room) {
+    const name = this.identity.nameOf(room);
+    return name !== null && this.identity.rights[right].has(name);
   }
 
   /** @override @param {string} room */
   audiencesIn(room) {
     const name = this.identity.nameOf(room);
     return name === null ? NO_AUDIENCES : this.identity.audiences.in(name);
-  }
-
-  /** @param {import('./rights.js').RoomRight} right @param {string} room */
-  #has(right, room) {
-    const name = this.identity.nameOf(room);
-    return name !== null && this.identity.rights[right].has(name);
   }
 }

@@ -36,9 +36,7 @@ export function questionOf(hook, args, headers) {
     else question[name] = value ?? null;
   }
   const { key, audience } = args[ARGUMENTS[hook].length];
-  if (key !== undefined) question.key = key;
-  if (audience !== undefined) question.audience = audience;
-  return question;
+  return { ...question, key, audience }; // JSON leaves out those that are undefined
 }
 
 /**

@@ -21,11 +21,8 @@ export const ANONYMOUS = Object.freeze({
   mayBroadcast: false,
   validRoomOf: (/** @type {unknown} */ name) => (isRoom(name) ? name : null),
   mayJoin: () => true,
-  mayPublish: () => true,
-  mayReadPresence: () => true,
-  mayReadHistory: () => true,
-  /** Its message would be hidden from moderators. */
-  mayNameAudience: () => false,
+  /** A message for an audience would be hidden from moderators. */
+  hasRight: (/** @type {import('../auth/rights.js').RoomRight} */ right) => right !== 'audience',
   grant() {},
   withdraw() {},
 });

@@ -143,7 +143,7 @@ export class Publisher {
     if (room === null) return listener.onRefused(connection, id, INVALID_ROOM);
     if (allowed === null) {
       if (!message.mayPublish) return listener.onRefused(connection, id, FORBIDDEN);
-      if (message.audience && !connection.session.mayNameAudience(room))
+      if (message.audience && !connection.session.hasRight('audience', room))
         return listener.onRefused(connection, id, NO_AUDIENCE);
       const refused = this.rules.refusalOf(room, message);
       if (refused !== null) return listener.onRefused(connection, id, refused);
@@ -212,8 +212,7 @@ export class Publisher {
     };
     const { length } = publication;
     const audience = message.audience ? message.audience.split(',') : undefined;
-    const about = { key, audience };
-    this.gate?.askAbout('onPublish', connection, [room, payload], length, act, about);
+    this.gate?.askAbout('onPublish', connection, [room, payload], length, act, { key, audience });
   }
 
   /**

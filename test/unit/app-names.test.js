@@ -200,9 +200,9 @@ test('the session of an app maps names once, and has its rights in rooms of the 
     assert.equal(session.validRoomOf(name), null);
   const may = (/** @type {string} */ room) => [
     session.mayJoin(room),
-    session.mayPublish(room),
-    session.mayReadPresence(room),
-    session.mayReadHistory(room),
+    session.hasRight('publish', room),
+    session.hasRight('presence', room),
+    session.hasRight('history', room),
   ];
   assert.deepEqual(may('~1:chat~1'), [true, true, true, false]);
   assert.deepEqual(may('~1:chat~2'), [true, false, true, false]);

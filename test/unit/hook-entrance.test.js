@@ -105,7 +105,7 @@ test('a connection with a user of onConnect has a session with all rights but br
   assert.deepEqual(added, [connection]);
   assert.equal(session?.user, 'ann');
   assert.deepEqual(
-    [session.mayJoin('x'), session.mayPublish('x'), session.mayReadHistory('x')],
+    [session.mayJoin('x'), session.hasRight('publish', 'x'), session.hasRight('history', 'x')],
     [true, true, true],
   );
   assert.equal(session.mayBroadcast, false);

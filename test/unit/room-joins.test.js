@@ -256,7 +256,7 @@ const WITH_POSITION = {
   'a stream': ({ operations, connection }, since) =>
     operations.joins.subscribe(connection, 'h', {
       since,
-      mayReadAll: connection.session.mayReadHistory('h'),
+      mayReadAll: connection.session.hasRight('history', 'h'),
       who: null,
       isAsked: true,
       onJoined: (/** @type {any} */ joined) =>

@@ -41,7 +41,7 @@ export class HistoryCommand {
     const reader = () => connection.audiencesIn(name);
     this.reads.read(connection, id, name, {
       right: 'history',
-      mayRead: session.mayReadHistory(name),
+      mayRead: session.hasRight('history', name),
       read: () => historyReader.page(name, query, reader),
       send(page) {
         const answer = historyReader.answerOf(page, reader());

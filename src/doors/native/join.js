@@ -57,7 +57,7 @@ export class JoinCommands {
     const latest = readLatest(command.last, command.lastSeconds);
     if (latest === null) return replies.invalid(connection, id, BAD_LAST);
     // The right to join covers missed messages within the resume window, but no earlier ones.
-    if (latest.last > 0 && !session.mayReadHistory(name))
+    if (latest.last > 0 && !session.hasRight('history', name))
       return replies.forbidden(connection, id, 'history');
     const { last, lastSeconds } = latest;
     const wanted = { who, since: readSince(command.since), last, lastSeconds };
@@ -92,7 +92,7 @@ export class JoinCommands {
       since,
       last,
       lastSeconds,
-      mayReadAll: connection.session.mayReadHistory(name),
+      mayReadAll: connection.session.hasRight('history', name),
       onJoined: (joined) => {
         if (joined === null) connection.send(encodeNotReplayed(name, since !== null, last > 0, id));
         else if (joined.isState) connection.send(encodeJoinedState(name, joined, id));

@@ -40,7 +40,7 @@ export class PresenceCommand {
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
       return this.replies.invalid(connection, id, BAD_PAGE);
     this.reads.read(connection, id, name, {
-      ...{ right: 'presence', mayRead: session.mayReadPresence(name), isOfUsers: true },
+      ...{ right: 'presence', mayRead: session.hasRight('presence', name), isOfUsers: true },
       read: async () => (this.tracker.covers(name) ? this.hub.listUsers(name) : NOBODY),
       /** @param {Listed} listed */
       send: (listed) => {

@@ -55,7 +55,7 @@ export class MessageCommand {
       app: session.app,
       expect: expect ?? undefined,
       audience,
-      mayPublish: name !== null && session.mayPublish(name),
+      mayPublish: name !== null && session.hasRight('publish', name),
     });
   }
 

@@ -316,7 +316,7 @@ export class EventStreams extends StreamKind {
       this.joins.subscribe(connection, name, {
         since,
         ...latestOfRoom,
-        mayReadAll: connection.session.mayReadHistory(name),
+        mayReadAll: connection.session.hasRight('history', name),
         who: isListed && this.hub.tracker.covers(name) ? NOBODY : null,
         isAsked: true,
         onJoined: (joined) => {

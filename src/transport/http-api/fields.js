@@ -86,9 +86,8 @@ export const audience = {
 /** What a user holds. @type {Reader} */
 export const audiences = {
   rule: 'a list of up to 16 names of 1 to 64 characters',
-  read(body, start) {
-    const isEmpty = body[skipSpace(body, start + 1)] === CLOSE_BRACKET;
-    const list = body[start] === OPEN_BRACKET && isEmpty ? [] : listOf(isText, body, start);
+  read(body, start, end) {
+    const list = JSON.parse(body.toString('utf8', start, end));
     return isHeldList(list) ? list : undefined;
   },
 };

@@ -83,11 +83,8 @@ export function connectionReader(isLenient) {
     const { common, endS } = readCommon(claims, nowS, given, isLenient);
     const { rights, hasRights } = rightsOf(claims);
     const subscriptions = readSubscriptions(claims, source ?? null);
-    const audiences = readAudiences(claims);
-    return new ChannelIdentity(
-      { ...common, rights, audiences },
-      { endS, hasRights, subscriptions },
-    );
+    const parts = { ...common, rights, audiences: readAudiences(claims) };
+    return new ChannelIdentity(parts, { endS, hasRights, subscriptions });
   };
 }
 
