@@ -63,7 +63,7 @@ function build() {
       await turn();
     }
   };
-  return { presence, said, dead, cleared, next, counters, answer };
+  return { presence, said, dead, cleared, next, counters, waiting, answer };
 }
 
 const member = Buffer.from('{}');
@@ -107,6 +107,33 @@ test('users who join and leave while Redis is busy are forgotten, and the others
   await answer();
   assert.deepEqual(said, [`${key('first')} leave ann`, `${key('second')} leave kim`]);
   assert.deepEqual([presence.changed.size, presence.rooms.size], [0, 0]);
+});
+
+test('a user who comes and goes within a round leaves no work behind', async (t) => {
+  const { presence, waiting, answer } = build();
+  t.after(() => presence.close());
+  // Work that never ends would never return to the event loop, nor to this test.
+  const { rooms } = presence.session;
+  const remove = rooms.remove.bind(rooms);
+  let rounds = 0;
+  rooms.remove = (...args) => {
+    if (++rounds > 100) throw new Error('the rounds do not end');
+    return remove(...args);
+  };
+  presence.setUp(true);
+  presence.join('first', 'ann', member);
+  presence.join('second', 'kim', member);
+  await turn();
+  for (const resolve of waiting.splice(0)) resolve(); // the rooms are registered
+  await turn();
+  assert.equal(waiting.length, 2);
+  presence.join('first', 'bob', member);
+  waiting.shift()?.(); // ann is written, and kim is not
+  await turn();
+  presence.leave('first', 'bob');
+  await answer();
+  assert.equal(rounds, 1);
+  assert.equal(presence.changed.size, 0);
 });
 
 test('a worker that closes clears its own session, and takes on no other', async () => {

@@ -178,11 +178,12 @@ export class RedisPresence {
     // Outages may be long, so a user that joins and leaves during one leaves no change behind.
     if (isUnsent || (!entry.isWritten && !this.isUp && this.working === null)) {
       one.changes.delete(user);
-      // The round under way, or the next one, removes the room if it is empty.
-      if (one.changes.size > 0 || one.isInRound) return;
-      if (one.isRegistered && one.users.size === 0) return;
+      if (one.changes.size > 0) return;
+      if (one.users.size > 0) return void this.changed.delete(one);
+      // The round under way, or the next one, removes the empty room.
+      if (one.isInRound || one.isRegistered) return;
       this.changed.delete(one);
-      if (one.users.size === 0) this.rooms.delete(room);
+      this.rooms.delete(room);
     } else {
       const { member, isRefused } = entry;
       this.#change(one, user, { what: 'leave', member, isRefused });
