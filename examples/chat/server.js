@@ -18,8 +18,12 @@ app.get('/token', async (req, res) => {
   const user = String(req.query.name).slice(0, 30);
   const both = ['chat.lobby', 'typing.lobby'];
   const rooms = { join: both, publish: both, presence: ['chat.lobby'], history: ['chat.lobby'] };
+  // In this demo, names of moderators begin with @.
+  const isModerator = user.startsWith('@');
+  const audience = isModerator ? ['chat.lobby'] : [];
+  const audiences = isModerator ? ['moderators'] : [];
   res.set('Cache-Control', 'no-store').type('text');
-  res.send(await sign({ user, rooms }, JWT_SECRET));
+  res.send(await sign({ user, rooms: { ...rooms, audience }, audiences }, JWT_SECRET));
 });
 
 const server = app.listen(WEB_PORT, () => {

@@ -33,7 +33,7 @@ test('the steps of the tutorial build the chat of examples/chat', {
 }, async (t) => {
   const page = readFileSync(`${root}docs/tutorial.md`, 'utf8');
   const sections = sectionsOf(page);
-  assert.equal(sections.length, 7);
+  assert.equal(sections.length, 8);
   const { home: parent, tarball } = pack(t);
   const home = join(parent, 'chat');
   const serverEnv = { PORT: String(await freePort()) };
@@ -189,9 +189,29 @@ test('the steps of the tutorial build the chat of examples/chat', {
     await tabs.Ann.locator('#typing', { hasText: 'Ben is typing…' }).waitFor();
   });
 
-  await t.test('7: after the death of a worker nothing is missing', async () => {
-    await say('Ann', 'before');
+  await t.test('7: messages for moderators reach no one else, also after a reload', async () => {
     await follow(7);
+    for (const name of ['Ann', 'Ben', '@Mod']) await visit(name);
+    await tabs['@Mod'].fill('#text', '/mods Who is this?');
+    await tabs['@Mod'].press('#text', 'Enter');
+    await tabs['@Mod'].locator('#messages .moderators', { hasText: 'Who is this?' }).waitFor();
+    await say('Ben', 'for everybody');
+    for (const reload of [false, true]) {
+      if (reload) await visit('Ann');
+      await sees('Ann', 'for everybody');
+      const texts = await tabs.Ann.locator('#messages li span').allTextContents();
+      assert.ok(!texts.some((text) => text.startsWith('/mods')), texts.join());
+    }
+    await tabs.Ann.fill('#text', '/mods I am one.');
+    await tabs.Ann.press('#text', 'Enter');
+    await tabs.Ann.locator('#typing', { hasText: 'Not sent.' }).waitFor();
+    await tabs['@Mod'].close();
+    delete tabs['@Mod'];
+  });
+
+  await t.test('8: after the death of a worker nothing is missing', async () => {
+    await say('Ann', 'before');
+    await follow(8);
     for (const name of ['Ann', 'Ben'])
       await tabs[name].locator('#state', { hasText: 'Online' }).waitFor();
     await say('Ben', 'after');

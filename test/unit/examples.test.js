@@ -10,11 +10,11 @@ const linesOf = (path) =>
     .trimEnd()
     .split('\n');
 
-test('the chat has less than 170 lines, and its pages name their number', () => {
+test('the chat has less than 180 lines, and its pages name their number', () => {
   const files = ['server.js', 'public/chat.js', 'public/index.html'];
   const counts = files.map((file) => linesOf(`chat/${file}`).length);
   const sum = counts.reduce((total, count) => total + count, 0);
-  assert.ok(sum < 170, `${sum} lines`);
+  assert.ok(sum < 180, `${sum} lines`);
   const readme = linesOf('chat/README.md').join('\n');
   for (const [i, file] of files.entries())
     assert.ok(readme.includes(`| [${file}](${file}) | ${counts[i]} |`), `${file}: ${counts[i]}`);

@@ -55,7 +55,7 @@ function enter(url) {
     const text = get('text').value;
     get('text').value = '';
     try {
-      await room.publish(text);
+      await room.publish(text, isForModerators(text) ? { audience: ['moderators'] } : {});
     } catch (error) {
       get('text').value ||= text;
       const isUnsent = error.code !== 'OUTCOME_UNKNOWN';
@@ -91,6 +91,10 @@ function enter(url) {
   }
 }
 
+function isForModerators(text) {
+  return text.startsWith('/mods ');
+}
+
 function show(text, meta) {
   const line = lineOf(text, meta);
   get('messages').append(line);
@@ -101,6 +105,7 @@ function lineOf(text, meta) {
   const time = new Date(meta.timestamp).toLocaleTimeString([], { timeStyle: 'short' });
   const line = element('li', element('b', meta.from), element('span', text), element('time', time));
   line.classList.toggle('mine', meta.from === name);
+  line.classList.toggle('moderators', isForModerators(text));
   return Object.assign(line, { meta });
 }
 
