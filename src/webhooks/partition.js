@@ -182,16 +182,23 @@ export class Partition {
     const askedMs = this.now();
     const fence = await this.queue.acquire(this.index);
     if (fence === null) return ACQUIRE_MS;
-    const stored = await this.queue.load(this.index);
+    const [stored, lost] = await Promise.all([
+      this.queue.load(this.index),
+      this.queue.lost(this.index),
+    ]);
     if (this.#isClosed) {
       await this.queue.release(this.index, fence);
       return ACQUIRE_MS;
     }
     this.#lease.begin(fence, askedMs);
     this.#readTo = null;
-    this.#mayLack = true;
+    this.#mayLack = false;
     this.#pollMs = POLL_MS.shortest;
     this.#restore(stored);
+    // A Redis that lost data may have lost what replaced a stored event, so the gap comes first.
+    this.#announce(lost);
+    await this.#changes.writeChanges();
+    for (const endpoint of this.endpoints.values()) endpoint.pump();
     return 0;
   }
 
@@ -221,7 +228,6 @@ export class Partition {
     }
     for (const [pending, endpoint] of restored)
       if (endpoint.health.isGone && pending.kind !== 'gap') endpoint.drop(pending, 'gone');
-    for (const endpoint of new Set(restored.map(([, one]) => one))) endpoint.pump();
   }
 
   /** @param {import('./pending-event.js').Stored} stored @param {EndpointQueue} endpoint */
@@ -249,7 +255,7 @@ export class Partition {
     this.#mayLack = false;
     const lost = isAsking ? await this.queue.lost(this.index) : NONE_LOST;
     if (this.#lease.fence !== fence) return ACQUIRE_MS; // lost meanwhile
-    if (lost.count > 0 || lost.isUnknown) this.#announce(lost);
+    this.#announce(lost);
     for (const { body } of entries) this.#apply(body);
     const last = entries.at(-1);
     if (last !== undefined) {
@@ -270,6 +276,7 @@ export class Partition {
    * @param {import('./queue.js').Lost} lost
    */
   #announce({ count, upTo, isUnknown = false }) {
+    if (count === 0 && !isUnknown) return;
     if (isUnknown) this.log.warn({}, UNKNOWN);
     for (const endpoint of this.endpoints.values()) endpoint.lost(this, count, 'lost');
     this.#changes.announced(upTo);

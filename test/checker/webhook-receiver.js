@@ -102,7 +102,10 @@ export class WebhookReceiver {
     this.gaps = 0;
     /** Events that overtook others of their room because these had stepped aside. */
     this.aside = 0;
-    /** The latest of each order: epoch and sequence. @type {Map<string, {epoch: string, sequence: number}>} */
+    /**
+     * The latest of each order, and the gaps before it.
+     * @type {Map<string, {epoch: string, sequence: number, gaps: number}>}
+     */
     this.latest = new Map();
     /** The latest reading of the state: events wait for it. @type {Promise<void>} */
     this.reading = Promise.resolve();
@@ -243,11 +246,14 @@ export class WebhookReceiver {
     const { epoch, sequence } = data;
     if (epoch === undefined) return;
     const order = `${type === 'message.published' ? 'messages' : 'states'} ${data.room ?? `u:${data.user}`}`;
+    const { gaps } = this;
     const before = this.latest.get(order);
-    if (before !== undefined && before.epoch === epoch && sequence < before.sequence) {
-      if (isAside) this.aside++;
-      else this.disordered.push(`${order}: ${type} ${sequence} after ${before.sequence}`);
-    } else this.latest.set(order, { epoch, sequence });
+    // If Redis came back with an older state, events wait there that later ones had replaced. A gap
+    // comes before them.
+    const isLower = before?.epoch === epoch && sequence < before.sequence && before.gaps === gaps;
+    if (!isLower) this.latest.set(order, { epoch, sequence, gaps });
+    else if (isAside) this.aside++;
+    else this.disordered.push(`${order}: ${type} ${sequence} after ${before.sequence}`);
   }
 
   /** @param {WebhookBody} body */

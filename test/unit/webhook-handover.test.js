@@ -42,6 +42,23 @@ test('a courier that stops hands over what waits, with its attempts', async (t) 
   );
 });
 
+test('a courier that takes a partition with a loss sends the gap before the events stored there', async (t) => {
+  const first = courier(t, { answer: () => FAILED });
+  const { queue } = first;
+  queue.record(joined('u1'));
+  await first.advance(3500);
+  const closed = first.delivery.close();
+  await first.advance(2500);
+  await closed;
+  queue.partitions[partitionOf('r')].lost = 1;
+  const second = courier(t, { queue });
+  await second.advance(10_000);
+  assert.deepEqual(
+    second.requests.map(({ type }) => type),
+    ['webhook.gap', 'member.joined'],
+  );
+});
+
 test('the age of the oldest event is right, whichever partition is taken first', async (t) => {
   const { queue, advance, endpoint } = courier(t, { answer: () => BUSY });
   const rooms = Array.from({ length: 200 }, (_, i) => `r${i}`);
