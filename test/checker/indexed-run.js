@@ -162,11 +162,16 @@ export class Link {
     this.openedAt = t;
     this.isLate = isLate;
     this.server = server;
-    this.isDegraded = false;
-    /** The time of that notice. */
+    /** When that notice came. */
     this.toldAt = Number.NEGATIVE_INFINITY;
+    /** When it was withdrawn; Infinity: it holds. */
+    this.withdrawnAt = Number.NEGATIVE_INFINITY;
     /** What waits until then has not been read; Infinity: its client does not read. */
     this.unreadUntil = Number.NEGATIVE_INFINITY;
+  }
+
+  get isDegraded() {
+    return this.withdrawnAt === Number.POSITIVE_INFINITY;
   }
 
   /**
@@ -174,9 +179,7 @@ export class Link {
    * @param {number} since @param {number} until
    */
   wasTold(since, until) {
-    return (
-      (this.isDegraded && this.toldAt <= until) || (this.toldAt >= since && this.toldAt <= until)
-    );
+    return this.toldAt <= until && this.withdrawnAt >= since;
   }
 }
 
@@ -541,10 +544,11 @@ export class IndexedRun {
   told(client, isDegraded, t) {
     const link = this.links.get(client);
     if (link === undefined) return;
-    // The first notice of an outage counts.
+    if (isDegraded === link.isDegraded) return;
+    // The first notice of an outage counts; it may have come before the first refusal.
     const since = this.refusals.get(link.server)?.since ?? Number.POSITIVE_INFINITY;
-    if (isDegraded && !link.isDegraded && !(link.toldAt >= since)) link.toldAt = t;
-    link.isDegraded = isDegraded;
+    if (isDegraded && link.withdrawnAt < since) link.toldAt = t;
+    link.withdrawnAt = isDegraded ? Number.POSITIVE_INFINITY : t;
   }
 
   /** @param {number} client @param {boolean} reads @param {number} t */
