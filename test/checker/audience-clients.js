@@ -167,6 +167,8 @@ function holding(Base) {
     isGiven = false;
     /** @type {Set<string>} */
     leaving = new Set();
+    /** Rooms that the back end joined it to before its own join was answered. @type {Set<string>} */
+    entered = new Set();
     number = 0;
     last = 0;
 
@@ -188,6 +190,7 @@ function holding(Base) {
         this.begun = socket;
         this.asked.clear();
         this.leaving.clear();
+        this.entered.clear();
         this.holder.begin();
         socket?.on('message', (data) => this.#sniff(String(data)));
       }
@@ -317,9 +320,20 @@ const HELD_HANDLERS = (former) => ({
   history: (client, reply) => answer(client, reply),
   ack: (client, reply) => answer(client, reply),
 
+  joined(client, message) {
+    const { id, room } = message;
+    const { entered } = /** @type {any} */ (client);
+    if (id !== undefined && entered.delete(room)) return;
+    // A request of the back end that was long under way.
+    if (id === undefined && !client.places.get(room)?.isJoined) entered.add(room);
+    former.joined?.(client, message);
+  },
+
   left(client, { room }) {
     const place = client.places.get(room);
-    /** @type {any} */ (client).leaving.delete(room);
+    const { leaving, entered } = /** @type {any} */ (client);
+    leaving.delete(room);
+    entered.delete(room);
     if (place === undefined || !place.isJoined) return;
     place.isJoined = false;
     client.recorder.write({ type: 'leave', client: client.id, room });

@@ -139,6 +139,8 @@ export class LibraryClient {
     room.on('joined', (/** @type {any} */ { recovered, position }) => {
       place.isJoined = true;
       const since = place.position ?? undefined;
+      // What follows waits for `recoverFailed`.
+      if (!recovered && since) this.behind.add(name);
       recorder.write({
         type: 'subscribe',
         client,

@@ -183,13 +183,13 @@ export class StreamClient {
     const idRooms = this.idRooms.filter((room) => this.kept.has(room));
     this.idRooms = this.#rooms;
     // To a server that gets no id, or one with more positions than rooms, it is a new client, and to
-    // its page all messages are new.
+    // its page all messages are new; so it is in a room that its id has no position of.
     const isNew = lastEventId === '' || parts.length > this.#rooms.length;
     for (const room of this.#rooms) {
       const place = /** @type {Place} */ (this.places.get(room));
-      if (isNew) place.position = null;
-      const { position: since } = place;
       const id = parts[idRooms.indexOf(room)];
+      if (isNew || !id) place.position = null;
+      const { position: since } = place;
       this.recorder.write({
         type: 'subscribe',
         client,
