@@ -18,6 +18,7 @@ const MAX_REMEMBERED = 1000;
 /** @import { Audiences } from '../protocol/audiences.js' */
 
 /** `audience`: to publish for an audience. @typedef {'join'|'publish'|'presence'|'history'|'audience'} RoomRight */
+
 const NO_LISTS = Object.freeze({ join: [], publish: [], presence: [], history: [], audience: [] });
 export const ROOM_RIGHTS = /** @type {readonly RoomRight[]} */ (Object.keys(NO_LISTS));
 
