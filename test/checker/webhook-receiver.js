@@ -250,10 +250,11 @@ export class WebhookReceiver {
     const before = this.latest.get(order);
     // If Redis came back with an older state, events wait there that later ones had replaced. A gap
     // comes before them.
-    const isLower = before?.epoch === epoch && sequence < before.sequence && before.gaps === gaps;
-    if (!isLower) this.latest.set(order, { epoch, sequence, gaps });
-    else if (isAside) this.aside++;
-    else this.disordered.push(`${order}: ${type} ${sequence} after ${before.sequence}`);
+    const isOfOrder = before !== undefined && before.epoch === epoch && before.gaps === gaps;
+    if (isOfOrder && sequence < before.sequence) {
+      if (isAside) this.aside++;
+      else this.disordered.push(`${order}: ${type} ${sequence} after ${before.sequence}`);
+    } else this.latest.set(order, { epoch, sequence, gaps });
   }
 
   /** @param {WebhookBody} body */
