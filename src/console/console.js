@@ -3,7 +3,8 @@
 //   page --POST actions/:route--> Actions --IPC--> a ready worker
 //   page --GET tail--> Actions --IPC--> the same, until the page closes it
 //
-// It begins to sample with the first worker and costs nothing if FANFARE_CONSOLE=off.
+// It begins to sample with the first worker and costs nothing if FANFARE_CONSOLE=off. Each sample
+// wakes all workers, so while nothing happens and nobody watches, samples are rarer.
 
 import { consoleAccess } from '../config/console.js';
 import { Actions } from './actions.js';
@@ -28,6 +29,9 @@ const SURVEY = Object.freeze({
   rooms: null,
 });
 
+/** Between two samples at rest. Surveys of the fleet are as far apart. */
+const REST_MS = 12_000;
+
 /** @import { Server } from './routes.js' */
 
 export class Console {
@@ -50,8 +54,8 @@ export class Console {
     });
     /** @type {ReadonlyMap<string, number>} */
     this.totals = new Map();
-    /** When the next sample is due; on the monotonic clock. */
-    this.dueMs = 0;
+    /** When the last sample was due; on the monotonic clock. */
+    this.sampledMs = Number.NEGATIVE_INFINITY;
     this.routes = createRoutes({
       server,
       history: this.history,
@@ -65,9 +69,18 @@ export class Console {
 
   /** Call it about once a second. @param {number} nowMs monotonic */
   sampleIfDue(nowMs) {
-    if (nowMs < this.dueMs) return;
-    this.dueMs = Math.max(this.dueMs + SAMPLE_MS, nowMs);
+    const dueMs = this.sampledMs + (this.#isAtRest() ? REST_MS : SAMPLE_MS);
+    if (nowMs < dueMs) return;
+    this.sampledMs = nowMs - dueMs < SAMPLE_MS ? dueMs : nowMs;
     this.#sample().catch((error) => this.server.log.error({ err: error }, 'console'));
+  }
+
+  /** No client, no page, no worker that starts or drains, no outage and no server in doubt. */
+  #isAtRest() {
+    if (this.outages.state.sinceMs !== null || this.fleet.wantsSamples(Date.now())) return false;
+    return this.server
+      .workers()
+      .every(({ state, beat }) => state === 'ready' && beat.isSteady && beat.connections === 0);
   }
 
   async #sample() {

@@ -90,16 +90,24 @@ export class FleetFigures {
     return nowMs < this.#watchedMs + WATCHED_MS;
   }
 
+  /** Has a server missed the last survey, and not the one before? */
+  get #isDoubtful() {
+    return [...this.#servers.values()].some(({ missed }) => missed === 1);
+  }
+
+  /** Is somebody watching, or should the next survey come soon? @param {number} nowMs since 1970 */
+  wantsSamples(nowMs) {
+    return this.#isWatched(nowMs) || this.#isDoubtful;
+  }
+
   /**
    * Asks all workers if it is time.
    * @param {number} nowMs since 1970 @param {boolean} isShared are there other servers?
    */
   async update(nowMs, isShared) {
-    const isWatched = this.#isWatched(nowMs);
-    const isDoubtful = [...this.#servers.values()].some(({ missed }) => missed === 1);
     // A little less, because samples are not exactly in time.
     const isDue = nowMs > this.#askedMs + this.#idleMs() - 500;
-    if (!(isWatched || (isShared && (isDue || isDoubtful)))) return;
+    if (!(this.#isWatched(nowMs) || (isShared && (isDue || this.#isDoubtful)))) return;
     this.#asking ??= this.#askServers(nowMs).finally(() => {
       this.#asking = null;
     });

@@ -1,7 +1,7 @@
 // history.js: the last 15 minutes of the charts, in the primary's memory.
 //
-// A sample every SAMPLE_MS adds one point to each line, a ring of numbers. So the memory is fixed:
-// POINTS x 8 bytes for each of at most MAX_LINES lines, 1.2 MB.
+// A sample every SAMPLE_MS, or less often, adds one point to each line, a ring of numbers. So the
+// memory is fixed: POINTS x 8 bytes for each of at most MAX_LINES lines, 1.2 MB.
 
 import { CHARTS } from './charts.js';
 
@@ -76,10 +76,13 @@ export class History {
   /** The samples after a time, and the marks. @param {number} sinceMs 0: all @returns {Page} */
   samplesSince(sinceMs) {
     const first = Math.max(0, this.#count - POINTS);
+    const lastMs = this.#times[(this.#count - 1) % POINTS];
+    // At rest, samples are further apart: the ring then has some from before the 15 minutes.
+    const afterMs = Math.max(sinceMs, lastMs - POINTS * SAMPLE_MS);
     /** @type {number[]} */
     const places = [];
     for (let i = first; i < this.#count; i++)
-      if (this.#times[i % POINTS] > sinceMs) places.push(i % POINTS);
+      if (this.#times[i % POINTS] > afterMs) places.push(i % POINTS);
     return {
       times: places.map((place) => this.#times[place]),
       lines: [...this.#lines.values()].map(({ chart, name, values }) => ({

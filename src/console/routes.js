@@ -36,6 +36,8 @@ const TAIL_BEAT_MS = 10_000;
 /** @import { Gate, Admitted } from './gate.js' */
 /** @import { Request, Response } from 'express' */
 
+/** @import { Beat } from '../worker/control-messages.js' */
+
 /** One slot of the server. @typedef {{slot: number, state: string, pid: number|null}} Slot */
 
 /**
@@ -43,7 +45,7 @@ const TAIL_BEAT_MS = 10_000;
  * @property {() => Config} config the one in force
  * @property {() => {ready: number, workers: number, draining: boolean}} readiness
  * @property {() => Slot[]} slots
- * @property {() => (Worker & {slot: number, state: string})[]} workers
+ * @property {() => (Worker & {slot: number, state: string, beat: Omit<Beat, 'lagMs'>})[]} workers
  * @property {() => Worker|undefined} nextReady
  * @property {() => Promise<void>} collect asks the workers for the metrics of the console
  * @property {import('../observability/aggregate.js').Aggregate} aggregate of these metrics

@@ -1,7 +1,8 @@
 // health.js: event-loop lag, memory and sockets of this worker, for admission and readiness.
 //
 // The lag is how much later than planned a timer ran. While there are sockets, a timer samples it
-// four times a second. At rest the worker's beat is the sample: each wake-up costs some 80 us.
+// four times a second, and memory is read once a second. At rest the worker's beat is the sample,
+// because each wake-up costs some 80 us, and memory is read every REST_BEATS beats.
 
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
@@ -11,6 +12,8 @@ import { privateBytes } from '../config/system-memory.js';
 const SAMPLE_MS = 250;
 /** The number of samples kept: the worst of the last second counts. */
 const SAMPLES = 4;
+/** Reading memory is a seventh of a beat at rest. */
+const REST_BEATS = 10;
 
 export class Health {
   /**
@@ -26,6 +29,8 @@ export class Health {
     this.at = 0;
     this.dueMs = 0;
     this.memoryPercent = 0;
+    /** Beats at rest since memory was read. */
+    this.unread = REST_BEATS;
     this.heapLimit = getHeapStatistics().heap_size_limit;
     this.descriptorLimit = descriptorLimit();
     /** @type {NodeJS.Timeout|undefined} */
@@ -44,9 +49,12 @@ export class Health {
   /** Call it at each beat of the worker. @param {number} beatMs until the next one */
   beat(beatMs) {
     const { timer } = this;
-    this.memoryPercent = this.#memoryPercent();
-    if (timer === undefined) this.lags.fill(this.#sample(beatMs));
     const hasSockets = this.counters.sockets > 0;
+    if (hasSockets || ++this.unread >= REST_BEATS) {
+      this.unread = 0;
+      this.memoryPercent = this.#memoryPercent();
+    }
+    if (timer === undefined) this.lags.fill(this.#sample(beatMs));
     if (hasSockets === (timer !== undefined)) return;
     clearInterval(timer);
     this.timer = hasSockets ? setInterval(() => this.#sampleOften(), SAMPLE_MS).unref() : undefined;
@@ -79,7 +87,7 @@ export class Health {
     return 100 * Math.max(heap, privateBytes() / this.memoryBytes);
   }
 
-  /** The greater of heap and memory, in per cent of its limit; at most a second old. */
+  /** The greater of heap and memory, in per cent of its limit; a second old, or ten at rest. */
   heapPercent() {
     return this.memoryPercent;
   }

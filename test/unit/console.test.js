@@ -8,6 +8,7 @@ import { LIMIT_MODES } from '../../src/config/settings.js';
 import { Actions, MAX_TAILS } from '../../src/console/actions.js';
 import { readAssets } from '../../src/console/assets.js';
 import { CHART_METRICS, CHARTS } from '../../src/console/charts.js';
+import { Console } from '../../src/console/console.js';
 import { Gate } from '../../src/console/gate.js';
 import { History, POINTS, quantile, SAMPLE_MS } from '../../src/console/history.js';
 import { LIMIT_METRICS, LIMITS, limitsOf } from '../../src/console/limits.js';
@@ -123,6 +124,49 @@ test('a clock that is set back neither turns the charts around nor changes their
     history.samplesSince(0).lines.find(({ chart }) => chart === 'deliveries')?.values,
     [...[null, 10, 10, 10, 5]],
   );
+});
+
+test('samples that are further apart show no more than 15 minutes', () => {
+  const history = new History();
+  for (let i = 1; i <= POINTS; i++) history.addSample(i * 4 * SAMPLE_MS, reading({}));
+  const { times } = history.samplesSince(0);
+  assert.equal(times.at(-1), POINTS * 4 * SAMPLE_MS);
+  assert.equal(times.length, POINTS / 4);
+});
+
+test('the console samples every 3 s, and every 12 s while nothing happens and nobody watches', async () => {
+  const beat = { connections: 0, isSteady: true };
+  const worker = { id: 1, slot: 0, state: 'ready', beat };
+  let samples = 0;
+  const page = new Console(
+    /** @type {any} */ ({
+      config: () => configOf(),
+      workers: () => [worker],
+      nextReady: () => undefined,
+      collect: async () => samples++,
+      aggregate: new Aggregate(),
+    }),
+  );
+  let nowMs = 0;
+  /** Samples in a minute. */
+  const sampled = () => {
+    const before = samples;
+    for (const end = nowMs + 60_000; nowMs < end; nowMs += 1000) page.sampleIfDue(nowMs);
+    return samples - before;
+  };
+  assert.equal(sampled(), 5);
+  beat.connections = 1;
+  assert.equal(sampled(), 20);
+  beat.connections = 0;
+  beat.isSteady = false;
+  assert.equal(sampled(), 20);
+  beat.isSteady = true;
+  worker.state = 'draining';
+  assert.equal(sampled(), 20);
+  worker.state = 'ready';
+  assert.equal(sampled(), 5);
+  page.fleet.pageAsked(Date.now());
+  assert.equal(sampled(), 20);
 });
 
 test('marks are kept as long as the samples', () => {

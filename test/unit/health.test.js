@@ -2,6 +2,8 @@
 // sockets.
 
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { test } from 'node:test';
 import { createCounters } from '../../src/observability/counters.js';
 import { Health } from '../../src/worker/health.js';
@@ -39,6 +41,24 @@ test('at rest each beat is a sample, and a late one is the lag of the second', (
   pass(1000);
   health.beat(1000);
   assert.equal(health.lagMs(), 0);
+});
+
+test('memory is read at each beat with sockets, and at each tenth at rest', (t) => {
+  const { health, counters } = build(t);
+  const read = t.mock.method(fs, 'readFileSync', () => 'RssAnon:\t 1024 kB');
+  syncBuiltinESMExports();
+  t.after(() => {
+    read.mock.restore();
+    syncBuiltinESMExports();
+  });
+  const readings = () => {
+    const before = read.mock.callCount();
+    for (let i = 0; i < 20; i++) health.beat(1000);
+    return read.mock.callCount() - before;
+  };
+  assert.equal(readings(), 2);
+  counters.sockets = 1;
+  assert.equal(readings(), 20);
 });
 
 test('from a socket until the last has closed it samples four times a second', (t) => {
