@@ -392,7 +392,8 @@ export class SimulatedSocket extends EventEmitter {
     this.closed = true;
     this.network.forget(this);
     if (this.peer === null) return;
-    if (this.readableLength > 0) this.network.reset(this);
+    // Nobody will read what is under way to it.
+    if (this.peer.underWay > 0) this.network.reset(this);
     else if (!this.writableFinished) this.network.send(this, EMPTY, true);
   }
 
