@@ -25,13 +25,16 @@ const REFUSALS = new Set(['INVALID_TOKEN', 'TOKEN_NOT_YET_VALID', 'PERMISSION_DE
 /** @typedef {import('./record.js').Recorder} Recorder */
 /** What a token names: in all rooms, and in those of a pattern. @typedef {{everywhere: string[], some: string[]}} Named */
 
-/** @param {string} user @param {Named} named @param {number} [issuedAgoS] */
-export function audienceToken(user, { everywhere, some }, issuedAgoS = ISSUED_AGO_S) {
+/**
+ * @param {string} user @param {Named} named @param {number} [issuedAgoS]
+ * @param {readonly string[]} [channels] of Centrifugo's protocol to which it subscribes the connection
+ */
+export function audienceToken(user, { everywhere, some }, issuedAgoS = ISSUED_AGO_S, channels) {
   const iat = Math.floor(Date.now() / 1000) - issuedAgoS;
   const all = ['*'];
   const rights = { join: all, publish: all, history: all, audience: all };
   const rooms = { ...rights, ...(some.length > 0 && { [PATTERN]: { audiences: some } }) };
-  return token({ sub: user, iat, exp: iat + 3600, audiences: everywhere, rooms });
+  return token({ sub: user, iat, exp: iat + 3600, audiences: everywhere, rooms, channels });
 }
 
 /** What one client holds. */
@@ -58,11 +61,13 @@ export class Holder {
     /** Requests without an answer. @type {{room: string, names: readonly string[], untilMs: number}[]} */
     this.floating = [];
     this.issuedAgoS = ISSUED_AGO_S;
+    /** To which its token subscribes it. @type {readonly string[]|undefined} */
+    this.channels = undefined;
   }
 
   /** @returns {string} the token with which it connects */
   get token() {
-    return audienceToken(String(this.user), this.next, this.issuedAgoS);
+    return audienceToken(String(this.user), this.next, this.issuedAgoS, this.channels);
   }
 
   /** A connection has opened. */
@@ -77,6 +82,12 @@ export class Holder {
   /** It asks to enter a room. @param {string} room */
   enter(room) {
     this.given.set(room, [givenOnJoin(this.hooks, room)]);
+    this.write(room);
+  }
+
+  /** It has left a room, and may read the history. Then onJoin is asked again. @param {string} room */
+  leave(room) {
+    this.given.set(room, [[], givenOnJoin(this.hooks, room)]);
     this.write(room);
   }
 
@@ -272,9 +283,12 @@ function holding(Base) {
       this.retry(room, ms / 1000);
     }
 
-    /** A page of the history. @param {string} room @param {object} query @param {Recorder} recorder */
+    /**
+     * A page of the history, perhaps of a room that it has left.
+     * @param {string} room @param {object} query @param {Recorder} recorder
+     */
     read(room, query, recorder) {
-      if (!this.isUp || !this.places.get(room)?.isJoined) return;
+      if (!this.isUp) return;
       const { id: client } = this;
       recorder.write({ type: 'audience', what: 'reads', client, room });
       this.ask('page', { type: 'history', room, ...query }, ({ messages, epoch }) => {
@@ -337,6 +351,7 @@ const HELD_HANDLERS = (former) => ({
     if (place === undefined || !place.isJoined) return;
     place.isJoined = false;
     client.recorder.write({ type: 'leave', client: client.id, room });
+    /** @type {any} */ (client).holder.leave(room);
   },
 
   error(client, message) {

@@ -191,6 +191,9 @@ export class CentrifugoClient {
     if (position === undefined) return void this.oddities.push(`${room} has no position`);
     const { epoch, offset } = position;
     const since = place.position ?? undefined;
+    // What it missed follows, from where it was. An application may keep this position.
+    if (recovered && since !== undefined && offset !== since.offset)
+      this.oddities.push(`${room} is recovered from ${offset}, not from ${since.offset}`);
     place.isJoined = true;
     if (ended.delete(room)) {
       if (!recovered) recorder.write({ type: 'resync', client, room, epoch, offset });
