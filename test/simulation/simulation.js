@@ -35,6 +35,12 @@ const NARROW = Object.freeze({
   FANFARE_MAX_MESSAGE_BYTES: '10240',
   FANFARE_MAX_UNSENT_BYTES: '16384',
 });
+/** Readers that pause lag after a few messages. */
+export const SLOW_READERS = Object.freeze({
+  windowBytes: NARROW_BYTES,
+  env: NARROW,
+  load: Object.freeze({ bytes: PADDING_BYTES, last: NARROW_LAST }),
+});
 /** Steps of a script may wait for a condition. */
 const SCRIPT_MS = 30 * MINUTE_MS;
 /** The director's packages. */
@@ -195,9 +201,9 @@ function drawDensity(plan, random) {
   plan.losses ??= losses;
   plan.load = { isBusy, ...plan.load };
   if (!isNarrow || plan.windowBytes !== undefined) return;
-  plan.windowBytes = NARROW_BYTES;
-  plan.env = { ...NARROW, ...plan.env };
-  plan.load = { bytes: PADDING_BYTES, last: NARROW_LAST, ...plan.load };
+  plan.windowBytes = SLOW_READERS.windowBytes;
+  plan.env = { ...SLOW_READERS.env, ...plan.env };
+  plan.load = { ...SLOW_READERS.load, ...plan.load };
 }
 
 /**
