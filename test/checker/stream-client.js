@@ -182,13 +182,16 @@ export class StreamClient {
     const parts = lastEventId.split(',').map(positionOf);
     const idRooms = this.idRooms.filter((room) => this.kept.has(room));
     this.idRooms = this.#rooms;
+    const nowRooms = this.idRooms.filter((room) => this.kept.has(room));
     // To a server that gets no id, or one with more positions than rooms, it is a new client, and to
-    // its page all messages are new; so it is in a room that its id has no position of.
+    // its page all messages are new; so it is in a room that its id has no position of, or one of
+    // another room in its place.
     const isNew = lastEventId === '' || parts.length > this.#rooms.length;
     for (const room of this.#rooms) {
       const place = /** @type {Place} */ (this.places.get(room));
       const id = parts[idRooms.indexOf(room)];
-      if (isNew || !id) place.position = null;
+      const taken = parts[nowRooms.indexOf(room)];
+      if (isNew || !id || id.epoch !== taken?.epoch) place.position = null;
       const { position: since } = place;
       this.recorder.write({
         type: 'subscribe',

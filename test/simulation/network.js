@@ -12,6 +12,8 @@ const REMOTE_MS = /** @type {const} */ ([0.2, 1.2]);
 const RESENT_MS = /** @type {const} */ ([20, 400]);
 const FIRST_PORT = 32_768;
 const PORTS = 28_000;
+/** The end of a connection without what was to be sent. @type {Parcel} */
+const RESET = { bytes: [], isEnd: false };
 
 /** @import { Simulator } from './simulator.js' */
 /** @import { SimulatedProcess } from './simulated-process.js' */
@@ -323,7 +325,9 @@ export class Network {
     const resentMs = isLost ? this.random.between(...RESENT_MS) : 0;
     const atMs = simulator.nowMs + this.latency(socket.fromHost, socket.toHost) + resentMs;
     socket.arrivalMs = Math.max(socket.arrivalMs, atMs);
-    simulator.schedule(socket.arrivalMs - simulator.nowMs, peer.owner, () =>
+    // For a process that has died, the kernel answers.
+    const receiver = peer.destroyed ? simulator.self : peer.owner;
+    simulator.schedule(socket.arrivalMs - simulator.nowMs, receiver, () =>
       this.#arrive(socket, peer),
     );
   }
@@ -333,11 +337,10 @@ export class Network {
     const parcel = /** @type {Parcel} */ (socket.transit.shift());
     if (socket.parcel === parcel) socket.parcel = null;
     if (this.#isCut(socket.fromHost, socket.toHost)) {
-      // The kernel sends it again.
-      socket.kept.push(parcel);
-      this.#remote.add(socket);
+      this.#keep(socket, parcel);
       return;
     }
+    if (parcel === RESET) return peer.failWith();
     const isSplit =
       this.pieces > 0 &&
       socket.fromHost !== socket.toHost &&
@@ -369,11 +372,21 @@ export class Network {
   /** @param {SimulatedSocket} socket whose peer gets a reset */
   reset(socket) {
     const { peer } = socket;
-    if (peer === null || this.#isCut(socket.fromHost, socket.toHost)) return;
+    if (peer === null) return;
     const delayMs = this.latency(socket.fromHost, socket.toHost);
     this.simulator.schedule(delayMs, peer.owner, () => {
-      if (!this.#isCut(socket.fromHost, socket.toHost)) peer.failWith();
+      if (this.#isCut(socket.fromHost, socket.toHost)) this.#keep(socket, RESET);
+      else peer.failWith();
     });
+  }
+
+  /**
+   * The kernel sends it again until the link is healed, also that of a process that has died.
+   * @param {SimulatedSocket} socket @param {Parcel} parcel
+   */
+  #keep(socket, parcel) {
+    socket.kept.push(parcel);
+    this.#remote.add(socket);
   }
 }
 

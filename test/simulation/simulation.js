@@ -29,8 +29,8 @@ const REST_MS = 12 * MINUTE_MS;
 /** Readers that stop are noticed after a few messages of so many bytes. */
 const NARROW_BYTES = 4096;
 const PADDING_BYTES = 300;
-/** No reply holds more. */
-const NARROW_LAST = 8;
+/** Replies of all rooms of a client, which come at once, hold no more. */
+const NARROW_LAST = 4;
 const NARROW = Object.freeze({
   FANFARE_MAX_MESSAGE_BYTES: '10240',
   FANFARE_MAX_UNSENT_BYTES: '16384',
