@@ -47,6 +47,7 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *   key or a larger publication would exceed the bounds of the room's rule (removals never do), and
  *   with INVALID_MESSAGE_FORMAT if the publication has no key. The whole state expires when the
  *   rule's time has passed since its last publication; then the epoch ends.
+ * @property {() => void} [beat] Called at each beat of the worker: what is due may leave with it.
  * @property {() => void} [flush] Sends the publications of this turn now, not at its end.
  * @property {(room: string, request: ReadRequest) => Promise<HistoryPage>} history Reads a room's
  *   position and a page of its history in one atomic step. The room need not be subscribed; if

@@ -73,6 +73,7 @@ class WorkerBackend {
   /** Call it at each beat of the worker. */
   beat() {
     this.addresses.link.watchNow();
+    this.broker.beat?.();
   }
 
   /** Closes presence, the broker and the link, in this order. May be called twice. */

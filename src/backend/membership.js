@@ -27,6 +27,8 @@ const INTERVAL_PER_WORKER_MS = 25;
 const MIN_HEARTBEAT_MS = 2000;
 const HEARTBEAT_PER_WORKER_MS = 50;
 const MAX_HEARTBEAT_MS = 20_000;
+/** A heartbeat leaves with a beat of the worker, whose period is not exact. */
+const EARLY_MS = 50;
 /** A lease outlives the loss of two heartbeats. */
 const HEARTBEATS_PER_LEASE = 3;
 /** A message takes this long to arrive. */
@@ -233,7 +235,7 @@ export class WorkerMembership {
   tick(nowMs) {
     const endMs = this.others.endLateLeases(nowMs);
     if (!this.isLive) return endMs;
-    const dueMs = Math.min(this.#promisedMs, this.#heartbeatMs);
+    const dueMs = Math.min(this.#promisedMs, this.#heartbeatMs) - EARLY_MS;
     const now = performance.now();
     if (now - this.#toldMs >= dueMs) this.#send('beat', this.reports.toTell(now - dueMs));
     return Math.min(endMs, nowMs + dueMs - (now - this.#toldMs));

@@ -20,6 +20,7 @@ import { WebhookDelivery } from './delivery.js';
 import { RemoteQueue } from './queue-channel.js';
 import { Requester } from './request.js';
 import { sendTest } from './test-event.js';
+import { repeatTogether } from './together.js';
 
 const STATUS_MS = 1000;
 /** Time to finish requests and commits when it stops. */
@@ -86,13 +87,15 @@ export async function runCourier(config, log, openEventQueue) {
     log,
   });
   const metrics = createCourierMetrics(sourceOf(delivery), names);
-  const report = setInterval(() => send(statusOf(delivery, metrics)), STATUS_MS);
+  const endReports = repeatTogether(STATUS_MS, delivery.now, () =>
+    send(statusOf(delivery, metrics)),
+  );
 
   let isStopping = false;
   const stop = async () => {
     if (isStopping) return;
     isStopping = true;
-    clearInterval(report);
+    endReports();
     setTimeout(() => process.exit(1), CLOSE_TIMEOUT_MS);
     await delivery.close();
     if (process.connected) await send(statusOf(delivery, metrics));

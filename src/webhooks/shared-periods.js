@@ -8,14 +8,15 @@
 // A courier asks for both once a second. Without an answer for FRESH_MS it is uncertain, too. A gap
 // event is sent only when its period is older than FRESH_MS, so by then every courier acts on it.
 
+import { repeatTogether } from './together.js';
+
 const ASK_MS = 1000;
 const FRESH_MS = 2500;
 /** Longer than FRESH_MS and the longest time limit of a request. */
 const UNCERTAIN_MS = 40_000;
 
 export class SharedPeriods {
-  /** @type {NodeJS.Timeout|undefined} */
-  #timer;
+  #end = () => {};
   #leavesPausedUntilMs = Number.NEGATIVE_INFINITY;
   #uncertainSinceMs = Number.NEGATIVE_INFINITY;
   #uncertainUntilMs = Number.NEGATIVE_INFINITY;
@@ -48,13 +49,12 @@ export class SharedPeriods {
 
   /** Call it after the first `ask` has resolved. */
   start() {
-    // The partitions log it when the queue is unreachable.
-    this.#timer = setInterval(() => this.ask().catch(() => {}), ASK_MS);
-    this.#timer.unref();
+    // Together with the partitions, which log it when the queue is unreachable.
+    this.#end = repeatTogether(ASK_MS, this.now, () => this.ask().catch(() => {}));
   }
 
   close() {
-    clearInterval(this.#timer);
+    this.#end();
   }
 
   /** Rejects if the queue is unreachable. */

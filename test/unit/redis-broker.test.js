@@ -262,13 +262,17 @@ test('bodies are fetched a few at a time, and delivered in order', async () => {
   assert.deepEqual(delivered, ids);
 });
 
-/** @param {(token: Buffer) => Promise<void>} publish @param {() => Promise<unknown>} [ping] */
-function probeOf(publish, ping = () => Promise.resolve()) {
+/**
+ * @param {(token: Buffer) => Promise<void>} publish @param {() => Promise<unknown>} [ping]
+ * @param {number} [intervalMs]
+ */
+function probeOf(publish, ping = () => Promise.resolve(), intervalMs = 1500) {
   /** @type {string[]} */
   const seen = [];
   const probe = new LoopbackProbe({
     publish,
     ping,
+    intervalMs: () => intervalMs,
     onRoundTrip: () => seen.push('round trip'),
     onAnswer: (isWholeBus) => seen.push(isWholeBus ? 'bus' : 'ping'),
     onMiss: () => seen.push('miss'),
@@ -298,6 +302,21 @@ test('a subscriber that never carried a probe is reported separately', () => {
   probe.start(100);
   for (let now = 100; !seen.includes('dead from the start'); now += 50) probe.tick(now);
   assert.deepEqual(seen, ['round trip', 'bus', 'miss', 'miss', 'dead from the start']);
+});
+
+test('a probe that is lost at rest is repeated at once, not after the longer interval', () => {
+  const { probe, seen } = probeOf(async () => {}, undefined, 2950);
+  probe.start(0);
+  probe.receive(Buffer.from([0, 0, 0, 1]));
+  probe.tick(2900);
+  assert.equal(probe.token, 0);
+  probe.tick(2950);
+  assert.equal(probe.token, 2);
+  assert.equal(probe.dueMs, 2950 + 1500);
+  probe.tick(probe.dueMs);
+  assert.equal(probe.token, 3);
+  probe.tick(probe.dueMs);
+  assert.deepEqual(seen, ['round trip', 'bus', 'miss', 'miss', 'dead']);
 });
 
 test('a probe published over a lost connection proves nothing, and its miss counts', () => {
@@ -379,18 +398,45 @@ test('the live clock rests until something is due, and is exact in its rest', (t
   pass(400);
   assert.deepEqual(ticks, [50]);
   assert.equal(clock.nowMs, 400);
-  pass(300);
+  pass(400);
+  assert.deepEqual(ticks, [50, 800], 'the remainder of the rest, and some time for a beat');
   dueMs = Number.POSITIVE_INFINITY;
-  pass(20);
-  assert.deepEqual(ticks, [50, 700], 'the remainder of the rest');
-  pass(80); // a tick in 50 ms, because 700 was over
-  assert.deepEqual(ticks, [50, 700, 750]);
+  pass(50); // a tick in 50 ms, because 700 was over
+  assert.deepEqual(ticks, [50, 800, 850]);
   clock.hurry();
-  assert.equal(clock.nowMs, 800);
+  assert.equal(clock.nowMs, 850);
   pass(50);
-  assert.deepEqual(ticks, [50, 700, 750, 850]);
-  pass(1000);
-  assert.deepEqual(ticks, [50, 700, 750, 850, 1850], 'the longest rest');
+  assert.deepEqual(ticks, [50, 800, 850, 900]);
+  pass(1100);
+  assert.deepEqual(ticks, [50, 800, 850, 900, 2000], 'the longest rest');
+});
+
+test('the live clock ticks with the beats of the worker, and not beside them', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let monotonicMs = 1000;
+  t.mock.method(performance, 'now', () => monotonicMs);
+  /** @type {number[]} */
+  const ticks = [];
+  const clock = new StallAwareClock({ tickMs: 50, restMs: 1050 }, (nowMs) => {
+    ticks.push(nowMs);
+    return 1950;
+  });
+  clock.beat();
+  assert.deepEqual(ticks, [], 'it has not started');
+  clock.start();
+  for (let ms = 10; ms <= 2000; ms += 10) {
+    monotonicMs += 10;
+    t.mock.timers.tick(10);
+    if (ms % 1000 === 100) clock.beat();
+  }
+  assert.deepEqual(ticks, [50, 100, 1100]);
+  monotonicMs += 100;
+  clock.beat();
+  assert.deepEqual(ticks, [50, 100, 1100, 2100]);
+  clock.close();
+  clock.beat();
+  t.mock.timers.tick(5000);
+  assert.deepEqual(ticks, [50, 100, 1100, 2100]);
 });
 
 test('the live clock never goes back, if it is read first after a stall in its rest', (t) => {
@@ -411,7 +457,7 @@ test('the live clock never goes back, if it is read first after a stall in its r
   t.mock.timers.tick(499);
   monotonicMs += 10_000; // the process is stopped; then a message is published, before the tick
   const readMs = clock.nowMs;
-  assert.equal(readMs, 50 + 500 + 450);
+  assert.equal(readMs, 50 + 600 + 450);
   t.mock.timers.tick(1);
   assert.deepEqual(ticks, [50], 'the event loop reads the answers first');
   monotonicMs += 50;

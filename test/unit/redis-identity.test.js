@@ -34,6 +34,7 @@ async function build(isFenced = true) {
   };
   const identity = new RedisIdentity({
     commands: /** @type {any} */ (connection),
+    intervalMs: () => 1500,
     isFenced,
     onUpdate() {},
     onMoved: (_server, former, replicationId) => void events.push(`${former} ${replicationId}`),

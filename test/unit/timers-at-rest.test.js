@@ -18,8 +18,7 @@ const WORKER = { 'worker/worker.js': 60, 'auth/revocation-log.js': 2 };
 const PRIMARY = { 'primary/supervisor.js': 60, 'primary/courier-process.js': 12 };
 /** Each of the 16 partitions has a lease and a turn. */
 const COURIER = {
-  'webhooks/courier.js': 60,
-  'webhooks/shared-periods.js': 60,
+  'webhooks/together.js': 120,
   'webhooks/lease.js': 384,
   'webhooks/partition.js': 976,
   'webhooks/delivery.js': 4,
@@ -27,7 +26,8 @@ const COURIER = {
 const REDIS = {
   worker: {
     ...WORKER,
-    'backend/redis/stall-aware-clock.js': 120,
+    // Its ticks are part of the beat.
+    'backend/redis/stall-aware-clock.js': 4,
     'backend/redis/session-beat.js': 14,
   },
   primary: { ...PRIMARY, 'backend/embedded/server-places.js': 60 },
@@ -36,8 +36,8 @@ const REDIS = {
 const EMBEDDED = { worker: WORKER, primary: PRIMARY, courier: COURIER };
 /** The most wake-ups by timers in a minute. Those of the courier's partitions share theirs. */
 const WAKE_UPS = {
-  redis: { worker: 190, primary: 125, courier: 205 },
-  embedded: { worker: 65, primary: 65, courier: 140 },
+  redis: { worker: 80, primary: 125, courier: 85 },
+  embedded: { worker: 65, primary: 65, courier: 85 },
 };
 
 for (const [topology, most] of Object.entries({ redis: REDIS, embedded: EMBEDDED }))

@@ -20,7 +20,7 @@ import { CHANNEL_KIND, Keys } from './keys.js';
 import { PROBE_BYTES } from './loopback-probe.js';
 import { RedisNode } from './node.js';
 import { slotOf, slotOfTag } from './slots.js';
-import { StallAwareClock } from './stall-aware-clock.js';
+import { MAX_LATE_MS, StallAwareClock } from './stall-aware-clock.js';
 
 const TICK_MS = 50;
 /** After this time `start` continues without Redis. */
@@ -36,7 +36,7 @@ const MAX_REASONS = 8;
  *   config
  * @property {import('pino').Logger} log
  * @property
- *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'hearing'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
+ *   {Pick<import('../../observability/counters.js').Counters, 'sockets'|'brokerReconnects'|'probeMisses'|'hearing'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
  *   counters
  * @property {string} workerId @property {HistoryOf} [historyOf]
  * @property {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [historyRules] those
@@ -75,10 +75,12 @@ export class RedisBroker {
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
     this.keys = new Keys(config.redisPrefix);
     this.inbox = this.#makeInbox();
-    // A write in a rest is noticed long before its answer is late.
-    const times = { tickMs: TICK_MS, restMs: config.redisTimeoutMs / 2 };
+    // Even after a tick that is late, an answer that has arrived is read before it counts as late.
+    const { redisTimeoutMs: timeoutMs } = config;
+    const restMs = Math.max(timeoutMs / 2, timeoutMs - MAX_LATE_MS);
+    const times = { tickMs: TICK_MS, restMs };
     this.clock = new StallAwareClock(times, (nowMs) => this.#tick(nowMs));
-    this.access = { settings, timeoutMs: config.redisTimeoutMs };
+    this.access = { settings, timeoutMs };
     this.probeChannel = this.keys.probeChannelOf(id, '');
     /** @param {Address} [address] */
     const makeNode = (address) => this.#makeNode(parts, settings, address);
@@ -219,6 +221,11 @@ export class RedisBroker {
     this.client?.close();
     this.#become('down');
     this.onSettled();
+  }
+
+  /** Call it at each beat of the worker. */
+  beat() {
+    this.clock.beat();
   }
 
   /** @param {string} room @returns {Promise<void>} */

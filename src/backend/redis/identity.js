@@ -5,8 +5,8 @@
 //   both connections is compared when one of them is ready (`isSplit`). A subscriber at a replica
 //   counts as one at the primary whose probes it has passed on.
 // - While a connection lives, a primary may become a replica and a primary again, with the data of
-//   another server. Its `master_replid` changes then. The worker asks for it every INTERVAL_MS, and
-//   reconnects if it has changed: a new connection asks for the fence of histories again.
+//   another server. Its `master_replid` changes then. The worker asks for it every `intervalMs`,
+//   and reconnects if it has changed: a new connection asks for the fence of histories again.
 // - `master_replid` also changes when a primary's first replica attaches, and an hour after its
 //   last one has left (`repl-backlog-ttl`). Nothing is lost then, and the former ID is forgotten,
 //   whereas a promoted replica remembers it as `master_replid2`. So a change without a
@@ -18,12 +18,11 @@
 // `INFO` of one section costs Redis some 10 us. If the ACL user may not use it, nothing is
 // compared.
 
-const INTERVAL_MS = 1500;
 /**
- * The worker asks this much earlier if a probe leaves now. The probe has the same interval, so both
- * leave together from then on: each wake-up costs some 80 us.
+ * The worker asks up to this part of the interval earlier if a probe leaves now. The probe has the
+ * same interval, so both leave together from then on: each wake-up costs some 80 us.
  */
-const TOGETHER_MS = INTERVAL_MS - 100;
+const TOGETHER = 14 / 15;
 const MAX_BLIND_MS = 5000;
 const NO_REPLICATION_ID = /^0+$/;
 
@@ -35,13 +34,15 @@ const NO_REPLICATION_ID = /^0+$/;
 export class RedisIdentity {
   /**
    * @param {object} parts @param {Connection} parts.commands
+   * @param {() => number} parts.intervalMs between two questions
    * @param {boolean} parts.isFenced a change of the replication ID ends histories
    * @param {() => void} parts.onUpdate `isSplit` or `isPrimary` may have changed
    * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved the
    *   replication ID has changed without a loss of data
    */
-  constructor({ commands, isFenced, onUpdate, onMoved }) {
+  constructor({ commands, intervalMs, isFenced, onUpdate, onMoved }) {
     this.commands = commands;
+    this.intervalMs = intervalMs;
     /** @type {Connection|null} */
     this.subscriber = null;
     this.isFenced = isFenced;
@@ -87,12 +88,12 @@ export class RedisIdentity {
 
   /** When it asks next; on the live clock. */
   get dueMs() {
-    return this.commands.isWritable ? this.askedMs + INTERVAL_MS : Number.POSITIVE_INFINITY;
+    return this.commands.isWritable ? this.askedMs + this.intervalMs() : Number.POSITIVE_INFINITY;
   }
 
   /** @param {number} nowMs on the live clock @param {boolean} [isProbing] a probe leaves now */
   tick(nowMs, isProbing = false) {
-    const isDue = nowMs >= this.dueMs - (isProbing ? TOGETHER_MS : 0);
+    const isDue = nowMs >= this.dueMs - (isProbing ? TOGETHER * this.intervalMs() : 0);
     if (isDue && !this.isAsking && this.commands.isWritable) this.#ask(nowMs);
   }
 

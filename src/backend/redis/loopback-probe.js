@@ -1,11 +1,10 @@
 // loopback-probe.js: checks that publications still come back.
 //
 // A subscriber's connection may be dead although it looks alive: a frozen Redis, a firewall that
-// forgot it, a failover. So every PROBE_INTERVAL_MS a message is published on this worker's own
+// forgot it, a failover. So every `intervalMs` a message is published on this worker's own
 // channel. If MAX_MISSES messages do not return within PROBE_TIMEOUT_MS, the socket is destroyed.
 // If Redis refuses the publish, a PING over the subscriber's connection replaces it.
 
-const PROBE_INTERVAL_MS = 1500;
 const PROBE_TIMEOUT_MS = 1500;
 const MAX_MISSES = 2;
 export const PROBE_BYTES = 4;
@@ -14,6 +13,7 @@ export class LoopbackProbe {
   /**
    * @param {object} parts @param {(token: Buffer) => Promise<void>} parts.publish
    * @param {() => Promise<unknown>} parts.ping over the subscriber's connection
+   * @param {() => number} parts.intervalMs between two probes, at least PROBE_TIMEOUT_MS
    * @param {(seconds: number) => void} parts.onRoundTrip through the bus
    * @param {(isWholeBus: boolean) => void} parts.onAnswer the subscriber's connection is alive;
    *   `isWholeBus`: the answer came through the bus
@@ -21,9 +21,10 @@ export class LoopbackProbe {
    * @param {(hasAnswered: boolean) => void} parts.onDead has a probe come back since `start`?
    * @param {(error: unknown) => void} parts.onRefused the probe could not be published
    */
-  constructor({ publish, ping, onRoundTrip, onAnswer, onMiss, onDead, onRefused }) {
+  constructor({ publish, ping, intervalMs, onRoundTrip, onAnswer, onMiss, onDead, onRefused }) {
     this.publish = publish;
     this.ping = ping;
+    this.intervalMs = intervalMs;
     this.onRoundTrip = onRoundTrip;
     this.onAnswer = onAnswer;
     this.onMiss = onMiss;
@@ -60,7 +61,7 @@ export class LoopbackProbe {
 
   /** When the probe under way is lost, or the next one leaves; on the live clock. */
   get dueMs() {
-    const ms = this.token === 0 ? PROBE_INTERVAL_MS : PROBE_TIMEOUT_MS;
+    const ms = this.token === 0 ? this.intervalMs() : PROBE_TIMEOUT_MS;
     return this.isRunning ? this.sentMs + ms : Number.POSITIVE_INFINITY;
   }
 
@@ -81,7 +82,10 @@ export class LoopbackProbe {
         return;
       }
     }
-    if (this.token === 0 && nowMs - this.sentMs >= PROBE_INTERVAL_MS) this.#send(nowMs);
+    if (this.token !== 0) return;
+    // After a miss the next one leaves at once.
+    const waitMs = this.misses > 0 ? PROBE_TIMEOUT_MS : this.intervalMs();
+    if (nowMs - this.sentMs >= waitMs) this.#send(nowMs);
   }
 
   /** @param {Buffer} message */

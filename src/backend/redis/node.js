@@ -29,6 +29,13 @@ import { RedisState } from './state.js';
 /** Errors if this node does not serve a slot. */
 const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
 
+/** Between two probes, and two looks at the identity of Redis. */
+const INTERVAL_MS = 1500;
+/**
+ * The same while the worker has no sockets and no outage: nearly three beats, so that they leave
+ * with a beat. It is below MAX_BLIND_MS of identity.js, which tells a new replica from a promotion.
+ */
+const REST_INTERVAL_MS = 2950;
 /** How long the node waits if an address leads to the wrong server. */
 const PATIENCE_MS = 20_000;
 /** How long Redis knows that workers hear through replicas, and how often they say so. */
@@ -63,7 +70,7 @@ const FAR_INTERVAL_MS = 20_000;
  * @property {NodeConfig} config @property {import('./keys.js').Keys} keys
  * @property {import('./stall-aware-clock.js').StallAwareClock} clock
  * @property
- *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'fastPaths'>}
+ *   {Pick<import('../../observability/counters.js').Counters, 'sockets'|'brokerReconnects'|'probeMisses'|'fastPaths'>}
  *   counters
  * @property {NodeEvents} events
  */
@@ -115,6 +122,7 @@ export class RedisNode {
     this.hearing = this.#makeHearing(parts);
     this.identity = new RedisIdentity({
       commands: this.commands,
+      intervalMs: this.#intervalMs,
       isFenced: config.historyFence === 'strict',
       onUpdate: () => {
         this.#checkServers();
@@ -129,6 +137,8 @@ export class RedisNode {
       },
     });
   }
+
+  #intervalMs = () => (this.isUp && this.counters.sockets === 0 ? REST_INTERVAL_MS : INTERVAL_MS);
 
   /** What the worker hears now. @returns {import('./subscriber.js').Subscriber} */
   get subscriptions() {
@@ -198,6 +208,7 @@ export class RedisNode {
     return new LoopbackProbe({
       publish: (token) => this.publisher.send(this.probeChannel, token),
       ping: () => this.subscriber.redis.ping(),
+      intervalMs: this.#intervalMs,
       onRoundTrip: (seconds) => this.events.onRoundTrip?.(seconds),
       onAnswer: (isWholeBus) => this.#probeOnAnswer(isWholeBus),
       onMiss: () => {

@@ -5,10 +5,14 @@
 // more than planned, and does not call the listener: the event loop first reads the answers.
 //
 // The listener says what is due next. If that is nothing soon, the clock rests until then, because
-// each wake-up costs some 80 us. `hurry` ends the rest.
+// each wake-up costs some 80 us. `hurry` ends the rest. The worker's beat ticks in a rest, and what
+// is due waits a moment for it, so both share their wake-ups.
 
-const MAX_LATE_MS = 450;
-const MAX_REST_MS = 1000;
+export const MAX_LATE_MS = 450;
+/** Longer than the pause between two beats. */
+const MAX_REST_MS = 1100;
+/** What is due in a rest may wait this long for the beat. */
+const TOGETHER_MS = 100;
 
 export class StallAwareClock {
   /** As of the last tick. */
@@ -36,6 +40,14 @@ export class StallAwareClock {
 
   close() {
     clearTimeout(this.#timer);
+    this.#waitMs = 0;
+  }
+
+  /** The process is awake: ticks if the clock rests. */
+  beat() {
+    if (this.#waitMs <= this.tickMs) return;
+    clearTimeout(this.#timer);
+    this.#tick();
   }
 
   /** At most `tickMs` old. */
@@ -72,7 +84,7 @@ export class StallAwareClock {
 
   #tick() {
     const isOnTime = this.#advance();
-    const dueMs = isOnTime ? this.onTick(this.#nowMs) : 0;
-    this.#wait(Math.min(Math.max(dueMs - this.#nowMs, this.tickMs), this.restMs));
+    const ms = (isOnTime ? this.onTick(this.#nowMs) : 0) - this.#nowMs;
+    this.#wait(ms > this.tickMs ? Math.min(ms + TOGETHER_MS, this.restMs) : this.tickMs);
   }
 }
