@@ -91,7 +91,7 @@ const ENV = Object.freeze({
  * @property {import('./director.js').Step[]} schedule of faults
  * @property {import('./acts.js').Act[]} [script] instead of a schedule
  * @property {string[]} [messages] patterns of rooms: a second endpoint gets what clients publish there
- * @property {Record<string, unknown>} [endpoint] more settings of the endpoint of states
+ * @property {Record<string, unknown>} [endpoint] more settings of the endpoints
  * @property {{over: 'http'|'file', names: string[], late?: number, failing?: number}} [hooks] that
  *   servers ask a back end; the shares of its answers that are late or fail during the faults
  * @property {Record<string, unknown>} [app] more settings of the app of Pusher clients
@@ -269,12 +269,11 @@ function settingsFor(plan) {
         ...['room.occupied', 'room.vacated', 'member.joined', 'member.left'],
         ...['user.connected', 'user.disconnected'],
       ],
-      ...endpoint,
     },
     ...(plan.messages
       ? [{ ...common, name: 'log', types: ['message.published'], rooms: plan.messages }]
       : []),
-  ];
+  ].map((one) => ({ ...one, ...endpoint }));
   /** @type {Record<string, string>} */
   const env = {
     ...ENV,

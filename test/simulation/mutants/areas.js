@@ -29,13 +29,12 @@ const FAULTS_OF_STATES = Object.freeze([
   'redisEvicts',
   'staleReplicaPromoted',
 ]);
+/** Those of couriers, of what they rely on, and of those who record events. */
 const FAULTS_OF_WEBHOOKS = Object.freeze([
-  ...COMMON,
   ...OF_COURIERS,
-  ...OF_COURIERS,
-  ...OF_REDIS,
-  'primaryKilled',
-  'slotsMoved',
+  ...['workerKilled', 'serverReloaded', 'primaryKilled', 'machineSuspended', 'linksSlow'],
+  ...['redisCut', 'redisFrozen', 'redisReset', 'redisEmptied', 'redisRolledBack'],
+  ...['redisLosesASecond', 'redisFlushed', 'slotsMoved'],
 ]);
 
 /** The topologies in which an area's code runs. The servers are few, so that many runs fit in a minute. */
@@ -54,11 +53,15 @@ const BUSY = Object.freeze({ load: { ...LOAD, isBusy: true } });
 const OF_DOORS = Object.freeze(['streams', 'pushers', 'centrifugos']);
 /** Those whom webhooks report; some publishers repeat messages. */
 const REPORTED = Object.freeze(['people', 'commuters']);
-const WEBHOOKS = Object.freeze({ hasWebhooks: true, load: { ...LOAD, isBusy: true, keyed: 1 } });
+const WEBHOOKS = Object.freeze({
+  hasWebhooks: true,
+  messages: ['h.0', 'h.2', 'p.1'],
+  load: { ...LOAD, isBusy: true, keyed: 2 },
+});
 /** A state takes several steps to send. */
 const LARGE_BYTES = 2500;
-/** An endpoint that soon has more events to hear than may wait. */
-const SMALL_ENDPOINT = Object.freeze({ maxPending: 6, concurrency: 2 });
+/** Endpoints that soon have more messages to hear than may wait. */
+const SMALL_ENDPOINT = Object.freeze({ maxPending: 2, concurrency: 2 });
 
 /**
  * @param {readonly (keyof typeof TOPOLOGIES)[]} topologies of successive seeds
@@ -140,7 +143,7 @@ export const AREAS = Object.freeze({
       runs(['embedded', 'redis'], OF_DOORS, [], {
         ...SLOW_READERS,
         historySize: 32,
-        load: { ...LOAD, ...SLOW_READERS.load, rate: 60, isBusy: true },
+        load: { ...LOAD, ...SLOW_READERS.load, rooms: 4, rate: 100, isBusy: true },
       }),
     ),
   },
