@@ -129,8 +129,9 @@ export class Checker {
  * @type {{[T in Event['type']]: (checker: Checker, event: Extract<Event, {type: T}>) => void}}
  */
 const TAKEN = {
-  run({ run }, { history, kept, presence = [], recorded = [], capped = {} }) {
+  run({ run }, { history, kept, narrow = false, presence = [], recorded = [], capped = {} }) {
     run.kept = kept ?? run.kept;
+    run.isNarrow = narrow;
     for (const room of recorded) run.recorded.add(room);
     for (const room of history) run.history.add(room);
     for (const room of presence) run.users.presence.add(room);

@@ -221,6 +221,8 @@ export class IndexedRun {
     this.history = new Set();
     /** Messages that a room with history keeps. */
     this.kept = Number.POSITIVE_INFINITY;
+    /** Connections hold few bytes. */
+    this.isNarrow = false;
     /** @type {Map<string, Publication>} */
     this.publications = new Map();
     /** How many there are in each room. @type {Map<string, number>} */

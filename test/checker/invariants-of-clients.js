@@ -111,7 +111,8 @@ function* tailsAreWhole(run) {
     let missing = 0;
     // The room may have forgotten some of them already: the reply of a worker that is behind.
     const kept = stream.acceptedUntil(at + ACKED_US) - run.kept + 1;
-    for (let offset = Math.max(1, to - asked + 1, kept); offset <= end; offset++) {
+    const first = run.isNarrow ? Math.min(...got) : 1;
+    for (let offset = Math.max(first, to - asked + 1, kept); offset <= end; offset++) {
       const place = stream.places.get(offset);
       if (!got.has(offset) && place !== undefined && place.client !== member.client)
         missing = missing || offset;

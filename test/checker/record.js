@@ -23,10 +23,12 @@ export const NO_REPLY = 'no reply';
 
 /**
  * The first line: which rooms are of which kind, and how to run the same again. `kept`: the number of
- * messages that a room with history keeps, if it may matter. `capped`: users with
+ * messages that a room with history keeps, if it may matter. `narrow`: connections hold few bytes, so a
+ * reply with `last` may omit the oldest messages. `capped`: users with
  * the connections that they may have over all servers, and those that they always want. `recorded`:
  * the rooms whose messages webhooks have.
- * @typedef {{type: 'run', history: string[], plain: string[], kept?: number, presence?: string[], seed?: number,
+ * @typedef {{type: 'run', history: string[], plain: string[], kept?: number, narrow?: boolean,
+ *   presence?: string[], seed?: number,
  *   recorded?: string[], capped?: Record<string, {allowed: number, wanted: number}>}} RunEvent
  *
  * A publisher sends (`marker`: one of those that must reach every client at the end; `via`: the

@@ -42,6 +42,7 @@ const STOP_MS = 5000;
  * @property {readonly string[]} [recorded] rooms whose messages webhooks report
  * @property {number} [bytes] of padding in each
  * @property {number} [last] the most messages that a join asks for
+ * @property {boolean} [isNarrow] connections hold few bytes
  * @property {number} [kept] messages that a room with history keeps
  * @property {boolean} [isBusy] clients come and go all the time (bustle.js)
  * @property {boolean} [isMixed] with a population: streams, libraries, users (population.js)
@@ -83,6 +84,7 @@ export class Workload {
       plain: rooms.filter((room) => !room.startsWith(HISTORY_PREFIX)),
       seed: random.seed,
       ...(load.kept && { kept: load.kept }),
+      ...(load.isNarrow && { narrow: true }),
       ...(load.recorded && { recorded: [...load.recorded] }),
       ...(load.isMixed && FACTS),
       ...(load.groups && !load.groups.includes('crowd') && { capped: {} }),

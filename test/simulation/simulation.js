@@ -39,7 +39,7 @@ const NARROW = Object.freeze({
 export const SLOW_READERS = Object.freeze({
   windowBytes: NARROW_BYTES,
   env: NARROW,
-  load: Object.freeze({ bytes: PADDING_BYTES, last: NARROW_LAST }),
+  load: Object.freeze({ bytes: PADDING_BYTES, last: NARROW_LAST, isNarrow: true }),
 });
 /** Steps of a script may wait for a condition. */
 const SCRIPT_MS = 30 * MINUTE_MS;
