@@ -18,11 +18,12 @@ import { sourceInstead, substituteFor } from './substitutes.js';
 
 const { SourceTextModule, SyntheticModule } = /** @type {any} */ (vm);
 
-const PID_DIGITS = 9;
 /** Packages that are the same for all processes. @type {Map<string, Exports>} */
 const packages = new Map();
-/** @type {Map<string, {text: string, identifier: string, cachedData: Buffer|undefined}>} */
+/** @type {Map<string, {text: string, identifier: string, isDynamic: boolean, cachedData: Buffer|undefined}>} */
 const sources = new Map();
+/** A dynamic import; half of all files name one in a comment, as a type. */
+const DYNAMIC_IMPORT = /^(?!\s*(?:\/\*|\*)).*?(?<!\/\*\*.*)\bimport\(/m;
 
 /**
  * Loads packages before a simulation begins: while it runs, nothing may wait for the machine.
@@ -39,7 +40,8 @@ function sourceOf(url) {
   if (source === undefined) {
     const other = sourceInstead(url);
     const text = other?.text ?? readFileSync(fileURLToPath(url), 'utf8');
-    source = { text, identifier: other?.url ?? url, cachedData: undefined };
+    const isDynamic = DYNAMIC_IMPORT.test(text);
+    source = { text, identifier: other?.url ?? url, isDynamic, cachedData: undefined };
     sources.set(url, source);
   }
   return source;
@@ -92,9 +94,9 @@ export class Modules {
     const exports = this.#replacement(url);
     if (exports !== undefined) return synthetic(url, exports);
     const source = sourceOf(url);
-    const { text, cachedData, identifier } = source;
+    const { text, cachedData, identifier, isDynamic } = source;
     // V8 gives equal texts the dynamic imports of the first process.
-    const own = `${text}\n//${String(owner.pid).padStart(PID_DIGITS, '0')}`;
+    const own = isDynamic ? `${text}\n//${owner.pid}` : text;
     const module = new SourceTextModule(own, {
       identifier,
       cachedData,
@@ -107,8 +109,8 @@ export class Modules {
       importModuleDynamically: (/** @type {string} */ specifier) =>
         this.importModule(resolve(specifier, identifier)),
     });
-    // Code from the cache would have no dynamic imports, either. It fits texts of the same length.
-    if (!text.includes('import(')) source.cachedData ??= module.createCachedData();
+    // Code from the cache would have no dynamic imports, either.
+    if (!isDynamic) source.cachedData ??= module.createCachedData();
     return module;
   }
 

@@ -97,6 +97,9 @@ function namesOf(object) {
   return names;
 }
 
+/** Functions of the real one, bound to it: `process.nextTick` is read for each write of a socket. @type {Map<Function, Function>} */
+const bound = new Map();
+
 /** @param {string} name @returns {PropertyDescriptor} */
 function memberOf(name) {
   return {
@@ -104,7 +107,10 @@ function memberOf(name) {
     enumerable: true,
     get: () => {
       const value = /** @type {any} */ (real)[name];
-      return typeof value === 'function' ? value.bind(real) : value;
+      if (typeof value !== 'function') return value;
+      let own = bound.get(value);
+      if (own === undefined) bound.set(value, (own = value.bind(real)));
+      return own;
     },
     set() {},
   };

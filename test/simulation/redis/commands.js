@@ -305,7 +305,7 @@ export const COMMANDS = {
   PERSIST: changes(2, first, ({ keys }, [, name]) => {
     const key = keys.find(name);
     if (key === undefined || key.expiresMs === 0) return 0;
-    keys.changed.add(name);
+    keys.touch(name);
     key.expiresMs = 0;
     return 1;
   }),

@@ -35,6 +35,14 @@ export class Keyspace {
     this.keys = new Map();
     /** Keys that the present command has changed. @type {Set<string>} */
     this.changed = new Set();
+    /** Those of the latest snapshot that have not changed since. @type {Map<string, Key>} */
+    this.copies = new Map();
+  }
+
+  /** A key is about to change, or has changed. @param {string} name */
+  touch(name) {
+    this.changed.add(name);
+    this.copies.delete(name);
   }
 
   /** @param {string} name @returns {Key|undefined} */
@@ -42,7 +50,7 @@ export class Keyspace {
     const key = this.keys.get(name);
     if (key === undefined || key.expiresMs === 0 || key.expiresMs > this.now()) return key;
     this.keys.delete(name);
-    this.changed.add(name);
+    this.touch(name);
     return undefined;
   }
 
@@ -68,7 +76,7 @@ export class Keyspace {
    */
   write(name, type) {
     const value = this.read(name, type);
-    this.changed.add(name);
+    this.touch(name);
     if (value !== undefined) return value;
     const made = MAKE[type]();
     this.keys.set(name, { type, value: made, expiresMs: 0 });
@@ -77,14 +85,14 @@ export class Keyspace {
 
   /** @param {string} name @param {string} value @param {number} expiresMs */
   setString(name, value, expiresMs) {
-    this.changed.add(name);
+    this.touch(name);
     this.keys.set(name, { type: 'string', value, expiresMs });
   }
 
   /** @param {string} name @returns {boolean} was it there? */
   remove(name) {
     if (this.find(name) === undefined) return false;
-    this.changed.add(name);
+    this.touch(name);
     return this.keys.delete(name);
   }
 
@@ -100,7 +108,7 @@ export class Keyspace {
   expireAt(name, expiresMs) {
     const key = this.find(name);
     if (key === undefined) return false;
-    this.changed.add(name);
+    this.touch(name);
     if (expiresMs <= this.now()) this.keys.delete(name);
     else key.expiresMs = expiresMs;
     return true;
@@ -122,23 +130,40 @@ export class Keyspace {
 
   clear() {
     this.keys.clear();
+    this.copies.clear();
   }
 
-  /** @returns {Snapshot} */
+  /** @returns {Snapshot} nobody may change its keys, which the next one may share */
   snapshot() {
-    return new Map(
-      this.names().map((name) => [name, cloneKey(/** @type {Key} */ (this.keys.get(name)))]),
-    );
+    const { keys, copies } = this;
+    /** @type {Map<string, Key>} */
+    const snapshot = new Map();
+    for (const name of this.names()) {
+      let copy = copies.get(name);
+      if (copy === undefined)
+        copies.set(name, (copy = cloneKey(/** @type {Key} */ (keys.get(name)))));
+      snapshot.set(name, copy);
+    }
+    return snapshot;
   }
 
   /** @param {Snapshot} snapshot */
   restore(snapshot) {
-    this.keys = new Map([...snapshot].map(([name, key]) => [name, cloneKey(key)]));
+    this.exchange(new Map([...snapshot].map(([name, key]) => [name, cloneKey(key)])));
     this.changed.clear();
+  }
+
+  /** @param {Map<string, Key>} keys all that there are from now on @returns {Map<string, Key>} those before */
+  exchange(keys) {
+    const before = this.keys;
+    this.keys = keys;
+    this.copies.clear();
+    return before;
   }
 
   /** @param {string} name @param {Key|null} key as another server has it; null: it has none */
   replace(name, key) {
+    this.copies.delete(name);
     if (key === null) this.keys.delete(name);
     else this.keys.set(name, cloneKey(key));
   }

@@ -276,7 +276,7 @@ export class RedisServer {
 
   /** Keys have come from another server, or have gone there. @param {string[]} names */
   recordMoved(names) {
-    for (const name of names) this.keys.changed.add(name);
+    for (const name of names) this.keys.touch(name);
     this.#record(names, null);
   }
 
@@ -381,7 +381,7 @@ export class RedisServer {
 
   /** Exchanges the first database and another one. */
   swap() {
-    [this.keys.keys, this.otherKeys] = [this.otherKeys, this.keys.keys];
+    this.otherKeys = this.keys.exchange(this.otherKeys);
     this.#announceEmptied();
     return OK;
   }
