@@ -412,8 +412,8 @@ export class SimulatedSocket extends EventEmitter {
     this.errored = error;
     const waiting = this.#backlog.splice(0);
     process.nextTick(() => {
-      const lost = error ?? socketError('ERR_STREAM_DESTROYED', 'write');
-      for (const { done } of waiting) done?.(lost);
+      for (const { done } of waiting)
+        done?.(error ?? socketError('ERR_STREAM_DESTROYED', 'write'));
       if (error !== null) this.emit('error', error);
       this.closed = true;
       this.emit('close', error !== null);

@@ -47,7 +47,8 @@ const CATEGORIES = {
   connection: (name) => CONNECTION.includes(name),
   pubsub: (name) => PUBSUB.includes(name),
   dangerous: (name) => DANGEROUS.includes(name),
-  read: (name) => COMMANDS[name]?.isWrite === false && name !== 'TIME',
+  // MEMORY USAGE reads a key; the model has no other MEMORY.
+  read: (name) => (COMMANDS[name]?.isWrite === false && name !== 'TIME') || name === 'MEMORY',
   write: (name) => COMMANDS[name]?.isWrite === true || name === 'FLUSHALL' || name === 'FLUSHDB',
 };
 

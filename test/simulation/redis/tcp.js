@@ -21,8 +21,13 @@ const { values } = parseArgs({
     dir: { type: 'string', default: '.' },
     appendonly: { type: 'string', default: 'no' },
     requirepass: { type: 'string' },
+    version: { type: 'boolean' },
   },
 });
+if (values.version) {
+  console.log('Redis server v=7.0.15, a model');
+  process.exit(0);
+}
 const port = Number(values.port);
 const file = join(String(values.dir), 'model.json');
 const server = new RedisServer(
