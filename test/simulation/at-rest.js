@@ -1,5 +1,5 @@
 // at-rest.js: how often the timers of each kind of process run in a minute in which nothing happens.
-//   node --experimental-vm-modules test/simulation/at-rest.js redis
+//   node test/simulation/at-rest.js redis
 // Prints JSON: {runs: {worker: {"worker/worker.js": 60, …}, …}, wakeUps: {worker: 120, …}}. Timers that
 // run in the same millisecond share a wake-up. unit/timers-at-rest compares both with a table.
 

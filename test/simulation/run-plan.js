@@ -7,7 +7,7 @@ const PROGRAM = fileURLToPath(new URL('simulate.js', import.meta.url));
 /** A run takes seconds; on a busy machine, at the lowest priority, many minutes. */
 const TIMEOUT_MS = 3_600_000;
 /** Each process has functions of its own, so most run too seldom for the optimizing compiler. */
-const FLAGS = ['--experimental-vm-modules', '--no-warnings', '--always-sparkplug'];
+const FLAGS = ['--no-warnings', '--always-sparkplug'];
 
 /** @import { Plan } from './simulation.js' */
 /** @import { Summary } from './story.js' */

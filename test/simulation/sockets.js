@@ -412,8 +412,7 @@ export class SimulatedSocket extends EventEmitter {
     this.errored = error;
     const waiting = this.#backlog.splice(0);
     process.nextTick(() => {
-      for (const { done } of waiting)
-        done?.(error ?? socketError('ERR_STREAM_DESTROYED', 'write'));
+      for (const { done } of waiting) done?.(error ?? socketError('ERR_STREAM_DESTROYED', 'write'));
       if (error !== null) this.emit('error', error);
       this.closed = true;
       this.emit('close', error !== null);

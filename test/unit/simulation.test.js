@@ -11,6 +11,7 @@ import { KINDS } from '../simulation/cast.js';
 import { CHECKS } from '../simulation/checks.js';
 import { readCorpus } from '../simulation/corpus.js';
 import { FAULTS } from '../simulation/faults.js';
+import { asFunctionBody } from '../simulation/modules.js';
 import { MUTANTS } from '../simulation/mutants/list.js';
 import { runPlan } from '../simulation/run-plan.js';
 import { drawPlan } from '../simulation/simulation.js';
@@ -45,6 +46,35 @@ test('a plan is JSON, and the draw of a seed does not change', () => {
   assert.notDeepEqual(drawPlan(8, SMALL), plan);
   for (const { faults } of plan.schedule)
     for (const { name } of faults) assert.ok(name in FAULTS, name);
+});
+
+test('a file of the program becomes a function of what it imports, and keeps its lines', () => {
+  const text = [
+    'import a, { b as c,',
+    "  d } from './x.js';",
+    "import * as all from 'node:os';",
+    "/** @type {import('./y.js').Y} */",
+    'export const { e, f: g } = all;',
+    'export function h() {',
+    "  return [c, d, import.meta.url, import('./y.js')];",
+    '}',
+    "export { i as j } from './z.js';",
+    'export { a };',
+  ].join('\n');
+  const { body, imports, exports } = asFunctionBody(text);
+  assert.deepEqual(imports.sort(), ['./x.js', './z.js', 'node:os']);
+  assert.equal(body.split('\n').length, text.split('\n').length);
+  assert.match(body, /^\/\*\* @type \{import\('\.\/y\.js'\)\.Y\} \*\/$/m);
+  const run = new Function('$imported', '$meta', '$load', `${body}; return {${exports}};`);
+  const imported = { './x.js': { default: 1, b: 2, d: 3 }, 'node:os': { e: 4, f: 5 } };
+  const made = run(
+    { ...imported, './z.js': { i: 6 } },
+    { url: 'u' },
+    (/** @type {string} */ y) => y,
+  );
+  const { h, ...rest } = made;
+  assert.deepEqual(rest, { a: 1, e: 4, g: 5, j: 6 });
+  assert.deepEqual(h(), [2, 3, 'u', './y.js']);
 });
 
 test('scripts of the corpus name acts, clients and checks, and former code fits the present files', () => {

@@ -42,8 +42,7 @@ const WAKE_UPS = {
 
 for (const [topology, most] of Object.entries({ redis: REDIS, embedded: EMBEDDED }))
   test(`at rest with ${topology}, only the timers of the table run`, async () => {
-    const flags = ['--experimental-vm-modules', '--no-warnings'];
-    const { stdout } = await run(process.execPath, [...flags, PROGRAM, topology]);
+    const { stdout } = await run(process.execPath, [PROGRAM, topology]);
     const { runs, wakeUps, faults } = JSON.parse(stdout);
     assert.deepEqual(faults, []);
     assert.deepEqual(Object.keys(runs).sort(), ['courier', 'primary', 'worker']);
