@@ -27,6 +27,8 @@ export const SETTLE_US = 15_000_000;
 
 /** A message is recorded so long after it was accepted, at most. */
 const RECORDING_US = 2_000_000;
+/** A message of a plain room needs no longer to arrive, in calm. */
+const ARRIVING_US = 2_000_000;
 /** Answers to a publish while the broker is unavailable. */
 const SAID_WHILE_AWAY = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN']);
 
@@ -260,6 +262,8 @@ export class IndexedRun {
     this.recorded = new Set();
     /** Accepted in calm, so that webhooks have to have them. @type {Set<Publication>} */
     this.owed = new Set();
+    /** Of plain rooms, accepted in calm a moment ago. @type {Set<Publication>} */
+    this.awaited = new Set();
     /**
      * Positions that CONFLICT named.
      * @type {{publication: Publication, stream: Stream, offset: number}[]}
@@ -296,6 +300,22 @@ export class IndexedRun {
   /** @returns {Generator<Member>} */
   *members() {
     for (const rooms of this.clients.values()) yield* rooms.values();
+  }
+
+  /** Messages of plain rooms that may still be on their way. @param {number} t */
+  #underWay(t) {
+    for (const one of this.awaited) if (one.okAt <= t - ARRIVING_US) this.awaited.delete(one);
+    return this.awaited;
+  }
+
+  /** Those who have been in a room for long. @param {string} room */
+  #residents(room) {
+    let count = 0;
+    for (const rooms of this.clients.values()) {
+      const member = rooms.get(room);
+      if (member?.isOpen && this.now - member.openedAt >= SETTLE_US) count++;
+    }
+    return count;
   }
 
   /** Has nothing been done to the servers for as long as healing may take? */
@@ -374,7 +394,7 @@ export class IndexedRun {
   // The effects of events. The invariants have been checked before, with the previous state.
 
   /** @param {Extract<Event, {type: 'invoke'}>} event */
-  invoke({ t, value, marker, via = 0, server = 0, client: by, expect = undefined }) {
+  invoke({ t, value, marker, via = 0, server = 0, client: by, expect = undefined, keyed = false }) {
     if (this.publications.has(value))
       throw new Error(`the record is wrong: ${value} was sent twice`);
     const client = by ?? null;
@@ -382,6 +402,7 @@ export class IndexedRun {
     const publication = new Publication(value, t, marker === true, via, server, client, link);
     if (client !== null) this.quiet.add(client);
     publication.expect = expect ?? null;
+    publication.isKeyed = keyed;
     const { room } = publication;
     publication.number = this.counts.get(room) ?? 0;
     this.counts.set(room, publication.number + 1);
@@ -403,6 +424,10 @@ export class IndexedRun {
     publication.okAt = t;
     if (this.isSettled && !publication.isMarker && this.recorded.has(publication.room))
       this.owed.add(publication);
+    if (stream === null && this.isSettled) {
+      publication.inCalmTo = this.#residents(publication.room);
+      this.awaited.add(publication);
+    }
     if (stream === null) return;
     this.#place(publication, stream, offset);
     stream.accepted(offset, publication.invokedAt, t);
@@ -562,6 +587,8 @@ export class IndexedRun {
   /** @param {Member} member */
   close(member) {
     if (!member.isOpen) return;
+    if (!member.hasHistory)
+      for (const one of this.#underWay(this.now)) if (one.room === member.room) one.inCalmTo--;
     member.isOpen = false;
     member.closedAt = this.now;
     member.tail = null;
@@ -573,6 +600,7 @@ export class IndexedRun {
   disturb(t) {
     // A worker that is killed may have accepted a message, and not recorded it.
     for (const one of this.owed) if (one.okAt > t - RECORDING_US) this.owed.delete(one);
+    for (const one of this.#underWay(t)) one.inCalmTo = 0;
     if (this.disturbances++ > 0) return;
     if (t - this.calmSince >= SETTLE_US) this.longCalm = { from: this.calmSince, to: t };
     this.calmSince = Number.NaN;

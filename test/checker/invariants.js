@@ -129,7 +129,11 @@ export const INVARIANTS = Object.freeze([
     id: 'I7',
     anomaly: 'lost write',
     claim: 'what was accepted is seen by those who are subscribed through it',
-    asked: { ended: sawWhatWasAccepted, finish: everyAcceptedWasSeen },
+    asked: {
+      ended: sawWhatWasAccepted,
+      census: (run) => ofEachOpen(run, sawWhatWasAccepted),
+      finish: everyAcceptedWasSeen,
+    },
   },
   {
     id: 'I8',
@@ -141,8 +145,9 @@ export const INVARIANTS = Object.freeze([
   {
     id: 'I9',
     anomaly: 'inversion',
-    claim: 'what a publisher sends after the reply to the one before arrives after it',
-    asked: { deliver: keepsOrder, ok: keepsOrderOfOffsets },
+    claim:
+      'what a publisher sends after the reply to the one before arrives after it, and in a room with history all that it sends on a connection',
+    asked: { deliver: keepsOrder, ok: keepsOrderOfOffsets, finish: offsetsFollowSending },
   },
   {
     id: 'I10',
@@ -164,6 +169,7 @@ export const INVARIANTS = Object.freeze([
       reply: (run, told) => (told.member.since === undefined ? null : doesNotGoBack(run, told)),
       resync: doesNotGoBack,
       ended: knowsTheEpoch,
+      census: (run) => ofEachOpen(run, knowsTheEpoch),
     },
   },
   {
@@ -316,9 +322,19 @@ function sawWhatWasAccepted(run, member) {
   return `${member} ended at ${member.last} of ${stream.epoch}, long after ${accepted} was accepted`;
 }
 
+/**
+ * @param {Run} run @param {(run: Run, member: Member) => Answer} ask
+ * @returns {Iterable<Answer>} about each member that is subscribed
+ */
+function* ofEachOpen(run, ask) {
+  for (const member of run.members()) if (member.isOpen) yield ask(run, member);
+}
+
 /** @param {Run} run @returns {Iterable<Answer>} */
 function* everyAcceptedWasSeen({ publications }) {
-  for (const { outcome, stream, offset, sights, value } of publications.values()) {
+  for (const { outcome, stream, offset, sights, value, inCalmTo } of publications.values()) {
+    if (inCalmTo > 1)
+      yield sights > 0 ? '' : `${value}, accepted in calm, was seen by none of ${inCalmTo}`;
     // Above every offset that a client has seen, it is not yet lost.
     if (outcome !== 'ok' || stream === null || offset > stream.highest) continue;
     if (sights > 0) yield '';
@@ -377,6 +393,26 @@ function keepsOrderOfOffsets(_, { publication, stream, offset }) {
   // The same offset twice is another anomaly.
   if (offset >= behind.offset) return '';
   return `${publication.value} is accepted at ${offset}, and was sent after the ack of ${behind.offset}`;
+}
+
+/**
+ * A publisher with keys sends some of its messages again, on another connection too.
+ * @param {Run} run @returns {Iterable<Answer>}
+ */
+function* offsetsFollowSending({ publications }) {
+  /** The latest of each publisher, connection and stream. @type {Map<string, Publication>} */
+  const latest = new Map();
+  for (const publication of publications.values()) {
+    const { publisher, connection, room, stream, offset, outcome, client, isKeyed } = publication;
+    if (outcome !== 'ok' || stream === null || client !== null || isKeyed) continue;
+    const key = `${publisher} ${connection} ${room} ${stream.epoch}`;
+    const before = latest.get(key);
+    latest.set(key, publication);
+    if (before === undefined) continue;
+    if (before.offset <= offset) yield '';
+    else
+      yield `${publication.value} is at ${offset}, and ${before.value}, sent before it on the same connection, at ${before.offset}`;
+  }
 }
 
 /**

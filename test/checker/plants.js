@@ -414,6 +414,27 @@ export const PLANTS = [
     },
   },
   {
+    fault: 'two messages that are sent at once change places in the store',
+    expected: ['I9'],
+    act: (model) => {
+      const [first, second] = [model.invoke('a', 'h.0'), model.invoke('a', 'h.0')];
+      for (const message of [second, first]) {
+        model.announce(model.place(message));
+        model.emit({ type: 'ok', ...message });
+      }
+      model.settle();
+    },
+  },
+  {
+    fault: 'a message of a plain room that is accepted in calm reaches nobody',
+    expected: ['I7'],
+    act: (model) => {
+      model.wait();
+      model.emit({ type: 'ok', ...model.invoke('a', 'p.0') });
+      model.wait();
+    },
+  },
+  {
     fault: 'the ack of a later message has a lower offset',
     expected: ['I9'],
     act: (model) => {

@@ -46,6 +46,10 @@ export class Publication {
      */
     this.members = 0;
     this.reached = 0;
+    /** Of a plain room: members that had been there for long when it was accepted, if all was calm. */
+    this.inCalmTo = 0;
+    /** It may be sent several times. */
+    this.isKeyed = false;
     /**
      * The last accepted position of its publisher in this room before it was sent.
      * @type {Position|null}
