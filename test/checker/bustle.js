@@ -3,7 +3,8 @@
 // and come back, ask for lists while others come, and readers pause.
 //
 // Faults then meet activity wherever they strike. `rest` ends it, so that what a fault has left wrong
-// is not mended by the next visit of the same user before anybody looks.
+// is not mended by the next visit of the same user before anybody looks. Some users go home then, by a
+// connection that fails: they come and go within milliseconds for a while, and stay away.
 
 /** @import { Random } from './random.js' */
 /** @import { Workload } from './workload.js' */
@@ -27,10 +28,15 @@ const AWAY_MS = /** @type {const} */ ([
   [0, 600],
   [200, 5000],
 ]);
-const NAP_MS = /** @type {const} */ ([50, 4000]);
+const NAP_MS = /** @type {const} */ ([50, 8000]);
 const HERD_MS = /** @type {const} */ ([0, 50]);
 /** The back end removes a user about when the user joins. */
 const KICK_MS = /** @type {const} */ ([0, 15]);
+/** This share of the users goes home, each after so many short visits within FLICKER_MS. */
+const HOMESICK = 0.3;
+export const FLICKER_MS = 3000;
+const FLICKERS = 12;
+const FLICKER_AWAY_MS = /** @type {const} */ ([0, 200]);
 /** This share of joins is followed by the end of the connection. */
 const BROKEN_JOINS = 0.04;
 
@@ -43,9 +49,12 @@ export class Bustle {
     this.timer = undefined;
     /** Readers that take a nap, and the timers that end it. @type {Map<any, NodeJS.Timeout>} */
     this.naps = new Map();
+    /** Users at home. @type {Set<any>} */
+    this.home = new Set();
   }
 
   begin() {
+    this.comeBack();
     this.#beHasty(BROKEN_JOINS);
     this.timer = setInterval(() => this.#tick(), TICK_MS);
   }
@@ -58,12 +67,38 @@ export class Bustle {
       reader.resume();
     }
     this.naps.clear();
+    this.#goHome();
+  }
+
+  /** Those at home return. */
+  comeBack() {
+    for (const one of this.home) one.start();
+    this.home.clear();
+  }
+
+  #goHome() {
+    const { random, workload } = this;
+    const { people = [], members = [] } = workload.population ?? {};
+    const going = [...people, ...members].filter(() => random.next() < HOMESICK);
+    const flicker = () => {
+      const one = random.pick(going);
+      const awayMs = random.between(...FLICKER_AWAY_MS);
+      if (random.below(2) === 0) one.leave(awayMs);
+      else one.stepOut(random.pick([...one.places.keys()]), awayMs);
+    };
+    for (let i = 0; i < FLICKERS * going.length; i++)
+      setTimeout(flicker, random.between(0, FLICKER_MS));
+    for (const one of going)
+      setTimeout(() => one.stop().then(() => this.home.add(one)), random.between(0, FLICKER_MS));
   }
 
   /** @param {number} share of joins */
   #beHasty(share) {
     const { clients, population } = this.workload;
-    for (const client of [...clients, ...(population?.visitors ?? [])]) client.brokenJoins = share;
+    const { visitors = [], people = [], states } = population ?? {};
+    for (const client of [...clients, ...visitors]) client.brokenJoins = share;
+    for (const client of [...clients, ...visitors, ...people, ...(states?.clients ?? [])])
+      client.isRoaming = share > 0;
   }
 
   #tick() {
@@ -86,7 +121,7 @@ export class Bustle {
       const person = random.pick(people);
       person.ask(random.pick([...person.places.keys()]));
     }
-    if (isTime('nap')) this.#nap(random.pick(workload.readers));
+    if (isTime('nap')) this.#nap(random.pick([...workload.readers, ...people]));
     if (isTime('suspect') && suspects.length > 0) random.pick(suspects).leave(awayMs());
     if (isTime('kick') && people.length > 0) this.#kick(random.pick(people));
     if (isTime('herd'))

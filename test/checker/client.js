@@ -72,6 +72,9 @@ export class RecoveringClient {
     this.oddities = [];
     /** Share of its joins that are followed by the end of the connection. */
     this.brokenJoins = 0;
+    /** A load balancer may send each of its connections to another server. */
+    this.isRoaming = false;
+    this.moves = 0;
     /** Markers it has got. @type {Set<string>} */
     this.markers = new Set();
     /** `degraded` pushes, as they came. @type {boolean[]} */
@@ -129,7 +132,7 @@ export class RecoveringClient {
   }
 
   #connect() {
-    const server = (this.id + this.attempts) % this.urls.length;
+    const server = (this.id + this.attempts + this.moves) % this.urls.length;
     const query = this.token === undefined ? '' : `ws?token=${this.token}`;
     const socket = new WebSocket(`${this.urls[server]}${query}`, {
       handshakeTimeout: OPEN_TIMEOUT_MS,
@@ -157,6 +160,7 @@ export class RecoveringClient {
       for (const place of this.places.values()) place.isJoined = false;
       this.socket = null;
       if (!this.isWanted) return;
+      if (this.isRoaming) this.moves += this.random.below(2);
       const longest = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** Math.min(this.attempts++, 10));
       const delayMs = Number.isNaN(this.reconnectAfterMs)
         ? this.random.next() * longest

@@ -142,6 +142,7 @@ export class Population {
    * @param {readonly string[]} [parts.hooks] that a back end answers
    * @param {number} [parts.bytes] of padding in the values of rooms with state
    * @param {number} [parts.last] the most messages that a join asks for
+   * @param {number} [parts.stubborn] so many publishers of rooms with state repeat what was refused
    * @param {readonly string[]} [parts.groups] only these of GROUPS, and `states`; without it: all
    */
   constructor({
@@ -162,6 +163,7 @@ export class Population {
     hooks,
     bytes,
     last = LAST,
+    stubborn,
   }) {
     this.urls = urls;
     this.secret = secret;
@@ -207,7 +209,12 @@ export class Population {
     const person = (/** @type {string} */ user, /** @type {readonly string[]} */ where) =>
       new Person({ ...common(), rooms: where, user, token: tokenOf(user) });
     this.people = Array.from({ length: PEOPLE }, (_, i) =>
-      person(`u${i}`, [...PRESENCE_ROOMS.slice(0, i % 3 === 0 ? 1 : 2), ...kept]),
+      // A room of its own has no other members: each visit opens it.
+      person(`u${i}`, [
+        ...PRESENCE_ROOMS.slice(0, i % 3 === 0 ? 1 : 2),
+        ...kept,
+        ...(kept.length > 0 ? [`${PRESENCE_PREFIX}own.${i}`] : []),
+      ]),
     );
     this.crowd = Array.from({ length: WANTED }, () => person(CROWD, PRESENCE_ROOMS.slice(1)));
     this.suspects = Array.from({ length: SUSPECTS }, (_, i) => {
@@ -245,7 +252,8 @@ export class Population {
         ...CENTRIFUGO_TOKENS[Math.floor(i / TRANSPORTS.length)](`cf${i}`, own),
       });
     });
-    this.states = new StatePeople({ firstId: id, urls, wires, secret, recorder, random, bytes });
+    const ofStates = { firstId: id, urls, wires, secret, recorder, random, bytes, stubborn };
+    this.states = new StatePeople(ofStates);
     id += this.states.members.length;
     // Nothing is drawn if nobody takes part.
     this.audiences = hasAudiences

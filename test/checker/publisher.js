@@ -11,6 +11,8 @@ const OPEN_TIMEOUT_MS = 5000;
 const REPLY_TIMEOUT_MS = 6000;
 const RECONNECT_MS = 200;
 const REPEAT_MS = 500;
+/** After a refusal, a stubborn one repeats a message after one of these pauses. */
+const STUBBORN_MS = [500, 5000, 19_000];
 /** A server keeps a key for five minutes. */
 const REPEATED_FOR_MS = 60_000;
 /** Errors that prove that nothing was accepted; after others the outcome is unknown. */
@@ -24,6 +26,9 @@ const REFUSALS = new Set([
   'CONFLICT',
   'IDEMPOTENCY_CONFLICT',
 ]);
+
+/** Refusals that may be another answer later. */
+const RETRYABLE = new Set(['UNAVAILABLE', 'STATE_FULL']);
 
 /** @typedef {import('./record.js').Position} Position */
 /** @typedef {import('./record.js').Expected} Expected */
@@ -54,13 +59,16 @@ export class Publisher {
    *   reply to the one before
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {boolean} [parts.isKeyed] sends idempotency keys, and repeats what has no outcome
+   * @param {boolean} [parts.isStubborn] sends idempotency keys, and repeats what was refused, as a user
+   *   does who presses the button again
    */
-  constructor({ id, urls, window, recorder, isKeyed = false }) {
+  constructor({ id, urls, window, recorder, isKeyed = false, isStubborn = false }) {
     this.id = id;
     this.urls = urls;
     this.window = window;
     this.recorder = recorder;
     this.isKeyed = isKeyed;
+    this.isStubborn = isStubborn;
     this.sequence = 0;
     this.attempts = 0;
     /** Which of the servers it is connected to. */
@@ -108,7 +116,7 @@ export class Publisher {
    */
   publish(room, { isMarker = false, bytes = 0, key, removes, expect, audience, settled } = {}) {
     if (!this.isReady) return '';
-    const { isKeyed } = this;
+    const { isKeyed, isStubborn } = this;
     const id = ++this.sequence;
     const value = `${this.id}:${id}:${room}`;
     this.recorder.write({
@@ -118,13 +126,13 @@ export class Publisher {
       server: this.server,
       ...(isMarker && { marker: true }),
       ...(key !== undefined && { room, key, removes }),
-      ...(isKeyed && { keyed: true }),
+      ...((isKeyed || isStubborn) && { keyed: true }),
       ...(expect !== undefined && { expect }),
       ...(audience !== undefined && { audience: [...audience] }),
     });
     const content = bytes > 0 ? { value, padding: 'x'.repeat(bytes) } : value;
     const payload = removes ? null : content;
-    const more = { expect, audience, ...(isKeyed && { idempotencyKey: value }) };
+    const more = { expect, audience, ...((isKeyed || isStubborn) && { idempotencyKey: value }) };
     /** @type {Pending} */
     const message = {
       value,
@@ -215,6 +223,12 @@ export class Publisher {
     const about = { reason: error, ...(position && { position }) };
     const message = this.pending.get(id);
     const isCertain = REFUSALS.has(error);
+    if (this.isStubborn && message !== undefined && RETRYABLE.has(error) && message.sends < 3) {
+      clearTimeout(message.timer);
+      const delayMs = STUBBORN_MS[id % STUBBORN_MS.length];
+      message.timer = setTimeout(() => this.#send(id, message), delayMs);
+      return;
+    }
     if (!this.isKeyed || message === undefined)
       return this.#settle(id, isCertain ? 'fail' : 'info', about);
     if (message.sends === 1 && isCertain) return this.#settle(id, 'fail', about);

@@ -204,6 +204,7 @@ export class PusherClient {
     const users = this.rosters.get(channel);
     if (!this.places.get(channel)?.isJoined) return;
     const isAdded = event.endsWith('added');
+    if (user === this.user && !isAdded) this.oddities.push(`${event} of itself in ${channel}`);
     if (users === undefined || users.has(user) === isAdded)
       this.oddities.push(`${event} of ${user} in ${channel} changes nothing`);
     else if (isAdded) users.add(user);

@@ -46,8 +46,9 @@ export class StatePeople {
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
    * @param {number} [parts.bytes] of padding in each value
+   * @param {number} [parts.stubborn] so many publishers repeat what was refused
    */
-  constructor({ firstId, urls, wires, secret, recorder, random, bytes = 0 }) {
+  constructor({ firstId, urls, wires, secret, recorder, random, bytes = 0, stubborn = 0 }) {
     this.urls = urls;
     this.secret = secret;
     this.recorder = recorder;
@@ -79,6 +80,7 @@ export class StatePeople {
           urls,
           window: i % 2 === 0 ? 1 : WINDOW,
           recorder: /** @type {import('./record.js').Recorder} */ (stateRecorder(recorder)),
+          isStubborn: i < stubborn,
         }),
     );
     /** Others whose maps are compared, by room. @type {Map<string, readonly Shown[]>} */

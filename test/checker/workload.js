@@ -37,6 +37,8 @@ const STOP_MS = 5000;
  * @property {number} rate messages a second, all together
  * @property {number} [keyed] so many of the publishers have idempotency keys; they publish to rooms
  *   with history
+ * @property {number} [stubborn] so many of the others, and of those of rooms with state, have
+ *   idempotency keys and repeat what was refused
  * @property {number} [appenders] producers that expect positions, two in each room with history; every
  *   other pair has idempotency keys
  * @property {readonly string[]} [recorded] rooms whose messages webhooks report
@@ -106,6 +108,7 @@ export class Workload {
         new Publisher({
           ...{ id: `p${i}`, urls, window: i % 2 === 0 ? 1 : WINDOW, recorder },
           isKeyed: i < (load.keyed ?? 0),
+          ...(i >= load.publishers - (load.stubborn ?? 0) && { window: WINDOW, isStubborn: true }),
         }),
     );
     this.history = history;
@@ -129,6 +132,7 @@ export class Workload {
           hooks: load.hooks,
           bytes: load.bytes,
           last: load.last,
+          stubborn: load.stubborn,
           groups: load.groups,
           hasCentrifugo: load.hasCentrifugo,
         })
@@ -343,7 +347,10 @@ export class Workload {
   #publishBy(publisher) {
     // A Redis that loses its data loses the keys, too; only history tells such a repeat from a
     // message that came twice.
-    const rooms = publisher.isKeyed ? this.history : this.rooms;
+    const all = publisher.isKeyed ? this.history : this.rooms;
+    // At rest no later message shows, or mends, what a room with history has lost.
+    const rooms = this.isResting ? all.filter((room) => !room.startsWith(HISTORY_PREFIX)) : all;
+    if (rooms.length === 0) return;
     publisher.publish(this.random.pick(rooms), { bytes: this.load.bytes });
   }
 

@@ -4,6 +4,7 @@
 // A simulation loads it as it loads the server, so its clients' timers, sockets and chance are
 // simulated.
 
+import { FLICKER_MS } from '../checker/bustle.js';
 import { SETTLE_US } from '../checker/indexed-run.js';
 import { Random } from '../checker/random.js';
 import { WebhookReceiver } from '../checker/webhook-receiver.js';
@@ -127,6 +128,7 @@ async function chaos(world, { schedule }, recorder, watch) {
     // In a busy run everybody rests before a long pause, so that it shows what is left wrong.
     if (isBusy && isLong && workload.population !== null) {
       workload.rest(true);
+      await pause(FLICKER_MS);
       await workload.population.census();
     } else await pause(waitMs);
     workload.rest(false);
@@ -157,7 +159,9 @@ async function suffer(world, { name, holdMs, seed, losesClients }, recorder, wat
 async function calm(workload, recorder, watch) {
   workload.rest(true);
   if (!workload.isResting || workload.population === null) await pause(SETTLE_US / 1000 + 1000);
+  else await pause(FLICKER_MS);
   await workload.population?.census();
+  workload.bustle?.comeBack();
   workload.population?.silence();
   await workload.joined(SETTLE_US / 1000).catch(() => {});
   let differences = /** @type {string[]} */ ([]);

@@ -108,7 +108,7 @@ export function replaceGlobals(simulator) {
       fetch: (/** @type {any} */ url, /** @type {any} */ options) =>
         presentProcess(simulator)?.fetch(url, options),
     }),
-    replace(performance, { now: () => simulator.nowMs }),
+    replace(performance, { now: () => simulator.read(isServer(simulator)) }),
     replace(Math, { random }),
     replace(AbortSignal, { timeout: abortAfter }),
     replaceProcess(simulator),
@@ -121,6 +121,11 @@ export function replaceGlobals(simulator) {
 /** @param {Simulator} simulator @returns {SimulatedProcess|null} */
 function presentProcess({ current }) {
   return 'machine' in current ? /** @type {SimulatedProcess} */ (current) : null;
+}
+
+/** Does a program of the deployment run? @param {Simulator} simulator */
+function isServer(simulator) {
+  return presentProcess(simulator)?.machine.isServer === true;
 }
 
 /** @param {Simulator} simulator */

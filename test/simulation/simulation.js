@@ -28,9 +28,14 @@ const LONG_QUIET_MS = 16_000;
 const REST_MS = 12 * MINUTE_MS;
 /** Readers that stop are noticed after a few messages of so many bytes. */
 const NARROW_BYTES = 4096;
-const PADDING_BYTES = 300;
-/** Replies of all rooms of a client, which come at once, hold no more. */
-const NARROW_LAST = 4;
+/**
+ * Small messages, or large ones, of which a reader need not miss many. Replies of all rooms of a
+ * client, which come at once, hold no more.
+ */
+const NARROW_LOADS = Object.freeze([
+  { bytes: 300, last: 4 },
+  { bytes: 1000, last: 3 },
+]);
 const NARROW = Object.freeze({
   FANFARE_MAX_MESSAGE_BYTES: '10240',
   FANFARE_MAX_UNSENT_BYTES: '16384',
@@ -39,7 +44,7 @@ const NARROW = Object.freeze({
 export const SLOW_READERS = Object.freeze({
   windowBytes: NARROW_BYTES,
   env: NARROW,
-  load: Object.freeze({ bytes: PADDING_BYTES, last: NARROW_LAST, isNarrow: true }),
+  load: Object.freeze({ ...NARROW_LOADS[0], isNarrow: true }),
 });
 /** Steps of a script may wait for a condition. */
 const SCRIPT_MS = 30 * MINUTE_MS;
@@ -84,6 +89,7 @@ const ENV = Object.freeze({
  * @property {number} servers @property {number} workers of each
  * @property {number} pieces share of parcels that arrive in pieces
  * @property {number} [losses] share of parcels that are lost once
+ * @property {number} [hiccups] share of readings of a server's clock at which time has passed
  * @property {number} [windowBytes] that a connection may have under way and unread
  * @property {number} leastReplicas primaries with fewer that keep up refuse writes
  * @property {number} historySize @property {boolean} hasWebhooks @property {boolean} hasPusher
@@ -92,8 +98,9 @@ const ENV = Object.freeze({
  * @property {import('./acts.js').Act[]} [script] instead of a schedule
  * @property {string[]} [messages] patterns of rooms: a second endpoint gets what clients publish there
  * @property {Record<string, unknown>} [endpoint] more settings of the endpoints
- * @property {{over: 'http'|'file', names: string[], late?: number, failing?: number}} [hooks] that
- *   servers ask a back end; the shares of its answers that are late or fail during the faults
+ * @property {{over: 'http'|'file', names: string[], late?: number, failing?: number, known?: number}}
+ *   [hooks] that servers ask a back end; the shares of its answers that are late or fail during the
+ *   faults; `known`: each so many'th answer of a file comes at once
  * @property {Record<string, unknown>} [app] more settings of the app of Pusher clients
  * @property {Record<string, string>} [env] more settings of all servers
  * @property {Record<string, string>[]} [envs] more settings of each server
@@ -203,7 +210,7 @@ function drawDensity(plan, random) {
   if (!isNarrow || plan.windowBytes !== undefined) return;
   plan.windowBytes = SLOW_READERS.windowBytes;
   plan.env = { ...SLOW_READERS.env, ...plan.env };
-  plan.load = { ...SLOW_READERS.load, ...plan.load };
+  plan.load = { ...random.pick(NARROW_LOADS), isNarrow: true, ...plan.load };
 }
 
 /**
@@ -307,7 +314,14 @@ function hookSettings(hooks) {
   if (hooks === undefined) return {};
   return hooks.over === 'http'
     ? { FANFARE_HOOKS: '/etc/hooks.json', FANFARE_HOOKS_SECRET: WEBHOOK_SECRET }
-    : { FANFARE_HOOKS: HOOKS_FILE, HOOK_BACKEND: HOOKS_URL, HOOK_NAMES: hooks.names.join(',') };
+    : {
+        ...{
+          FANFARE_HOOKS: HOOKS_FILE,
+          HOOK_BACKEND: HOOKS_URL,
+          HOOK_NAMES: hooks.names.join(','),
+        },
+        ...(hooks.known && { HOOK_KNOWN: `${hooks.known}` }),
+      };
 }
 
 /** @param {Plan} plan @returns {number} ms within which it has ended */

@@ -1,7 +1,8 @@
 // simulator.js: virtual time. All that happens in a simulated fleet is an event of this queue.
 //
 // An event belongs to a process, and runs with all its promises and ticks before the next one
-// begins. Time stands still while an event runs, and then jumps to the next event. The order is
+// begins. Time stands still while an event runs, and then jumps to the next event: with hiccups it
+// passes when a server reads its clock, as on a busy machine, and later events are late. The order is
 // that of the times; events of one time run in the order in which they were added. So a run is
 // determined by its seed.
 
@@ -13,6 +14,7 @@ const realSetImmediate = setImmediate;
 const TURNS = 256;
 /** Unix time at which every run begins: 1 January 2027. */
 const BEGINNING_MS = 1_798_761_600_000;
+const HICCUP_MS = /** @type {const} */ ([0.1, 3]);
 
 /**
  * What an event belongs to.
@@ -27,6 +29,8 @@ const BEGINNING_MS = 1_798_761_600_000;
 
 export class Simulator {
   nowMs = 0;
+  /** Share of readings of a server's clock at which time has passed. */
+  hiccups = 0;
   /** Number of events so far. */
   events = 0;
   #order = 0;
@@ -56,6 +60,13 @@ export class Simulator {
   /** Unix time, in ms. */
   get unixMs() {
     return BEGINNING_MS + this.nowMs;
+  }
+
+  /** A process reads its clock. @param {boolean} isServer */
+  read(isServer) {
+    if (isServer && this.hiccups > 0 && this.random.next() < this.hiccups)
+      this.nowMs += this.random.between(...HICCUP_MS);
+    return this.nowMs;
   }
 
   /** The owner of the event that runs. */
@@ -154,7 +165,7 @@ export class Simulator {
         owner.parked.push(event);
         continue;
       }
-      this.nowMs = event.atMs;
+      this.nowMs = Math.max(this.nowMs, event.atMs);
       this.events++;
       this.#current = owner;
       try {

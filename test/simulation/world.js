@@ -31,6 +31,7 @@ const MAX_LAG_MS = 3000;
  * @property {Record<string, string>} files on the disk of each server, by path
  * @property {number} pieces share of parcels that arrive in pieces
  * @property {number} [losses] share of parcels that are lost once
+ * @property {number} [hiccups] share of readings of a server's clock at which time has passed
  * @property {number} [windowBytes] that a connection may have under way and unread
  * @property {number} leastReplicas primaries with fewer that keep up refuse writes
  * @property {number} [spares] more servers of Redis, `spare-0` …, of which the topology does not know
@@ -92,6 +93,7 @@ export class World {
     const { fleet } = this;
     fleet.network.pieces = plan.pieces;
     fleet.network.losses = plan.losses ?? 0;
+    fleet.simulator.hiccups = plan.hiccups ?? 0;
     if (plan.windowBytes !== undefined) fleet.network.windowBytes = plan.windowBytes;
     const count = NODES[plan.topology];
     this.nodes = Array.from({ length: count }, (_, i) =>

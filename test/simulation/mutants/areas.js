@@ -48,8 +48,10 @@ const LOAD = Object.freeze({
   ...{ clients: 4, rooms: 6, hasHistory: true, roomsPerClient: 2, publishers: 3, rate: 10 },
   isMixed: true,
 });
+/** Connections that a server has not seen end count for their users. */
+const NO_CAPS = Object.freeze({ FANFARE_MAX_CONNECTIONS_PER_USER: '1000' });
 /** Clients come and go all the time. */
-const BUSY = Object.freeze({ load: { ...LOAD, isBusy: true } });
+const BUSY = Object.freeze({ load: { ...LOAD, isBusy: true }, env: NO_CAPS });
 const OF_DOORS = Object.freeze(['streams', 'pushers', 'centrifugos']);
 /** Those whom webhooks report; some publishers repeat messages. */
 const REPORTED = Object.freeze(['people', 'commuters']);
@@ -63,17 +65,35 @@ const LARGE_BYTES = 2500;
 /** Endpoints that soon have more messages to hear than may wait. */
 const SMALL_ENDPOINT = Object.freeze({ maxPending: 2, concurrency: 2 });
 
+/** Rooms are empty now and then, and workers open them anew. @type {Variant} */
+const THIN = Object.freeze({ groups: ['visitors'], load: { clients: 3, rooms: 4 } });
+/** Flushes to a room are long enough to be interrupted. @type {Variant} */
+const CROWDED = Object.freeze({
+  ...{ groups: [], hiccups: 0.1, servers: 1, workers: 1 },
+  load: { clients: 44, rooms: 2, roomsPerClient: 1 },
+});
+
+/**
+ * Other parts than those of the area.
+ * @typedef {Omit<Part, 'load'> & {groups?: readonly string[], load?: Partial<NonNullable<Part['load']>>}}
+ *   Variant
+ */
+
 /**
  * @param {readonly (keyof typeof TOPOLOGIES)[]} topologies of successive seeds
  * @param {readonly string[]} groups of the population @param {readonly string[]} faults
- * @param {Part} [more] @returns {{faults: readonly string[], parts: readonly Part[]}}
+ * @param {Part} [more] @param {readonly Variant[]} [variants] of successive seeds, in each topology
+ * @returns {{faults: readonly string[], parts: readonly Part[]}}
  */
-function runs(topologies, groups, faults, more = {}) {
-  const hasCentrifugo = groups.includes('centrifugos') || more.load?.hasCentrifugo === true;
-  const load = { ...LOAD, ...more.load, groups, hasCentrifugo };
-  const hasPusher = groups.includes('pushers');
-  const part = { hasWebhooks: false, hasPusher, leastReplicas: 0, historySize: 60, ...more, load };
-  return { faults, parts: topologies.map((name) => ({ ...TOPOLOGIES[name], ...part })) };
+function runs(topologies, groups, faults, more = {}, variants = [{}]) {
+  const parts = variants.flatMap(({ groups: own = groups, ...variant }) => {
+    const hasCentrifugo = own.includes('centrifugos') || more.load?.hasCentrifugo === true;
+    const load = { ...LOAD, ...more.load, ...variant.load, groups: own, hasCentrifugo };
+    const hasPusher = own.includes('pushers') || own.includes('members');
+    const part = { hasWebhooks: false, hasPusher, leastReplicas: 0, historySize: 60, ...more };
+    return topologies.map((name) => ({ ...TOPOLOGIES[name], ...part, ...variant, load }));
+  });
+  return { faults, parts };
 }
 
 /** Runs of two shapes. @param {ReturnType<typeof runs>} one @param {ReturnType<typeof runs>} other */
@@ -164,6 +184,7 @@ export const AREAS = Object.freeze({
       ['streams', 'libraries', 'visitors', 'people'],
       [...COMMON, ...OF_REDIS, ...OF_REPLICAS, 'slotsMoved'],
       BUSY,
+      [{}, THIN, { groups: ['people'] }, CROWDED],
     ),
   },
   redis: {
@@ -173,7 +194,8 @@ export const AREAS = Object.freeze({
       ['redis', 'sentinel', 'cluster'],
       ['visitors'],
       [...OF_REDIS, ...OF_REPLICAS, 'redisForbidsChannels', 'linksSlow', 'clientsReset'],
-      { load: { ...LOAD, isBusy: true, keyed: 1, clients: 12, roomsPerClient: 3 } },
+      { load: { ...LOAD, isBusy: true, keyed: 1, stubborn: 1, clients: 12, roomsPerClient: 3 } },
+      [{}, THIN],
     ),
   },
   relay: {
@@ -183,7 +205,7 @@ export const AREAS = Object.freeze({
       ['embedded'],
       ['states', 'visitors'],
       [...COMMON, 'primaryKilled', 'primaryFrozen', 'serverTerminated'],
-      BUSY,
+      { load: { ...LOAD, isBusy: true, stubborn: 2 } },
     ),
   },
   presence: {
@@ -194,6 +216,7 @@ export const AREAS = Object.freeze({
       ['people', 'libraries', 'pushers', 'members'],
       [...COMMON, ...OF_REDIS, 'primaryKilled', 'failoverPlanned', 'machineAsleep'],
       BUSY,
+      [{}, { groups: ['people'] }, { groups: ['members'] }],
     ),
   },
   operations: {
@@ -211,6 +234,13 @@ export const AREAS = Object.freeze({
       ['people', 'suspects', 'libraries'],
       [...COMMON, ...OF_REDIS, 'primaryKilled'],
       BUSY,
+      [
+        {},
+        {
+          hooks: { over: 'file', names: ['onJoin', 'onPublish'], late: 0.1, failing: 0, known: 3 },
+        },
+        { hooks: { over: 'http', names: ['onJoin'], late: 0.3, failing: 0 }, groups: ['people'] },
+      ],
     ),
   },
 });
