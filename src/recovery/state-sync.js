@@ -26,6 +26,12 @@ import { StateMembers } from './state-members.js';
 const NO_LIMIT = 1_000_000;
 /** Senders in `#owed`. One more, and all of them are forgotten. */
 const MAX_DEBTORS = 1000;
+/**
+ * A debt is forgotten at this age. Every worker notes those of all senders, and only the sender's
+ * own collects them: elsewhere they would wait until the sender moves there. At the default rates,
+ * a sender has paid the most that it can owe in less time.
+ */
+const DEBT_MS = 30_000;
 
 /** @import { HistoryPage, ReadRequest } from '../backend/broker.js' */
 /** @import { Connection } from '../hub/connection.js' */
@@ -38,7 +44,10 @@ export class StateSync extends RoomSync {
   #counted = 0;
   /** @type {StateMembers|null} */
   #members = null;
-  /** Bytes that members began again with, by the sender that hid a key. @type {Map<string, number>} */
+  /**
+   * Bytes that members began again with, by the sender that hid a key.
+   * @type {Map<string, {bytes: number, sinceMs: number}>}
+   */
   #owed = new Map();
 
   /**
@@ -175,18 +184,24 @@ export class StateSync extends RoomSync {
       const isLost = audiences.holdsOneOf(before) && !audiences.maySee(publication);
       if (isLost && this.members.restartMember(connection)) bytes = this.log.bytes;
     }
-    if (bytes === 0) return;
-    const sender = senderOf(publication);
-    const owed = bytes + this.takeDebt(sender);
-    if (this.#owed.size >= MAX_DEBTORS) this.#owed.clear();
-    this.#owed.set(sender, owed);
+    if (bytes > 0) this.#owe(senderOf(publication), bytes);
+  }
+
+  /** @param {string} sender @param {number} bytes */
+  #owe(sender, bytes) {
+    const nowMs = this.shared.clock();
+    const debt = this.#owed.get(sender);
+    if (debt !== undefined && nowMs - debt.sinceMs < DEBT_MS) return void (debt.bytes += bytes);
+    if (debt === undefined && this.#owed.size >= MAX_DEBTORS) this.#owed.clear();
+    this.#owed.set(sender, { bytes, sinceMs: nowMs });
   }
 
   /** @override @param {string} sender */
   takeDebt(sender) {
-    const bytes = this.#owed.get(sender) ?? 0;
+    const debt = this.#owed.get(sender);
+    if (debt === undefined) return 0;
     this.#owed.delete(sender);
-    return bytes;
+    return this.shared.clock() - debt.sinceMs < DEBT_MS ? debt.bytes : 0;
   }
 
   /** @override The member may see other keys now. @param {Connection} connection a member */

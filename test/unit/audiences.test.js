@@ -533,6 +533,44 @@ test('a client that hides keys pays for the state that members get again, in wha
   assert.equal(await costOf(['k1', ['a']], ['k2', ['a']]), 1, 'one reset for both keys');
 });
 
+test('a sender on another worker does not pay for old resets when it comes to this one', async () => {
+  const { broker, hub, tick, connect } = build({ isState: true });
+  const member = connect(['b']);
+  member.transport.write = FakeTransport.prototype.write; // one id for all
+  member.say({ type: 'join', room: 's' });
+  const publish = async (/** @type {string} */ key, audience = '', size = 0) => {
+    const publication = messageFor(0, audience, { key, size });
+    const { offset } = broker.accept('s', publication);
+    /** @type {StateBroker} */ (broker).log('s').put(offset, publication);
+    broker.deliver();
+    await settle();
+  };
+  const hide = async () => {
+    await publish('k');
+    await publish('k', 'a');
+    await tick(1);
+  };
+  const statesOwed = () => {
+    const bytes = hub.rooms.get('s')?.sync?.takeDebt('me') ?? Number.NaN;
+    return Math.floor(bytes / 20_000);
+  };
+  await settle();
+  await publish('large', '', 20_000);
+  await hide();
+  await hide();
+  assert.equal(statesOwed(), 2);
+  assert.equal(statesOwed(), 0, 'it is paid');
+  for (let i = 0; i < 8; i++) {
+    await hide();
+    await tick(TEN_SECONDS);
+  }
+  assert.equal(member.messages('reset').length, 10);
+  assert.equal(statesOwed(), 2, 'the last two');
+  await hide();
+  await tick(3 * TEN_SECONDS);
+  assert.equal(statesOwed(), 0);
+});
+
 test('members from whom the same messages are hidden share the bytes of a flush', async () => {
   const { broker, hub, connect } = build();
   const members = Array.from({ length: 40 }, (_, i) => connect([`own${i}`]));
