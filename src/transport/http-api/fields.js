@@ -25,6 +25,8 @@ const MAX_FIELD_NAME = 64;
 /** Tokens have the same bound. */
 const MAX_TOKEN_ID_LENGTH = 256;
 const MAX_POSITION_BYTES = 256;
+/** The longest list of audiences that a user holds has 6.2 kB without spaces, if all is escaped. */
+const MAX_HELD_BYTES = 8192;
 /** The last second of the year 9999. */
 const MAX_SECONDS = 253_402_300_799;
 const SHA256 = /^[0-9a-f]{64}$/;
@@ -87,6 +89,7 @@ export const audience = {
 export const audiences = {
   rule: 'a list of up to 16 names of 1 to 64 characters',
   read(body, start, end) {
+    if (end - start > MAX_HELD_BYTES) return undefined;
     const list = JSON.parse(body.toString('utf8', start, end));
     return isHeldList(list) ? list : undefined;
   },
