@@ -2,7 +2,7 @@
 //
 // The lag is how much later than planned a timer ran. While there are sockets, a timer samples it
 // four times a second, and memory is read once a second. At rest the worker's beat is the sample,
-// because each wake-up costs some 80 us, and memory is read every REST_BEATS beats.
+// because each wake-up costs some 80 us, and memory is read every REST_BEATS beats while it is low.
 
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
@@ -14,6 +14,8 @@ const SAMPLE_MS = 250;
 const SAMPLES = 4;
 /** Reading memory is a seventh of a beat at rest. */
 const REST_BEATS = 10;
+/** Above this it is read at each beat: a worker must not refuse clients for what it has freed. */
+const CALM_PERCENT = 50;
 
 export class Health {
   /**
@@ -50,7 +52,8 @@ export class Health {
   beat(beatMs) {
     const { timer } = this;
     const hasSockets = this.counters.sockets > 0;
-    if (hasSockets || ++this.unread >= REST_BEATS) {
+    const isCalm = !hasSockets && this.memoryPercent <= CALM_PERCENT;
+    if (!isCalm || ++this.unread >= REST_BEATS) {
       this.unread = 0;
       this.memoryPercent = this.#memoryPercent();
     }
@@ -87,7 +90,7 @@ export class Health {
     return 100 * Math.max(heap, privateBytes() / this.memoryBytes);
   }
 
-  /** The greater of heap and memory, in per cent of its limit; a second old, or ten at rest. */
+  /** The greater of heap and memory, in per cent of its limit; a second old, ten if at rest. */
   heapPercent() {
     return this.memoryPercent;
   }

@@ -43,9 +43,10 @@ test('at rest each beat is a sample, and a late one is the lag of the second', (
   assert.equal(health.lagMs(), 0);
 });
 
-test('memory is read at each beat with sockets, and at each tenth at rest', (t) => {
+test('memory is read at each beat with sockets or if it is high, and at each tenth at rest', (t) => {
   const { health, counters } = build(t);
-  const read = t.mock.method(fs, 'readFileSync', () => 'RssAnon:\t 1024 kB');
+  const memory = { kB: 1024 };
+  const read = t.mock.method(fs, 'readFileSync', () => `RssAnon:\t ${memory.kB} kB`);
   syncBuiltinESMExports();
   t.after(() => {
     read.mock.restore();
@@ -59,6 +60,14 @@ test('memory is read at each beat with sockets, and at each tenth at rest', (t) 
   assert.equal(readings(), 2);
   counters.sockets = 1;
   assert.equal(readings(), 20);
+  memory.kB = 2 ** 30;
+  readings();
+  counters.sockets = 0;
+  assert.equal(readings(), 20);
+  memory.kB = 1024;
+  health.beat(1000);
+  assert.ok(health.heapPercent() < 50, 'it admits clients at once');
+  assert.equal(readings(), 2);
 });
 
 test('from a socket until the last has closed it samples four times a second', (t) => {
