@@ -56,9 +56,9 @@ export class WebhookWatch {
     this.receiver.failing = FAILING;
   }
 
-  /** A fault begins. @returns {() => void} it is healed */
-  fault() {
-    const fault = { fromMs: performance.now(), toMs: Number.POSITIVE_INFINITY };
+  /** A fault begins. @param {number} [lostMs] of data @returns {() => void} it is healed */
+  fault(lostMs = 0) {
+    const fault = { fromMs: performance.now() - lostMs, toMs: Number.POSITIVE_INFINITY };
     this.faults.push(fault);
     return () => {
       fault.toMs = performance.now();

@@ -13,6 +13,7 @@ const WHOLE_MS = 60_000;
 const POLL_MS = 50;
 const SNAPSHOT_MS = 1000;
 const SNAPSHOTS = 8;
+export const OLDEST_SNAPSHOT_MS = SNAPSHOTS * SNAPSHOT_MS;
 /** Servers of Redis in each topology. */
 const NODES = Object.freeze({ embedded: 0, redis: 1, sentinel: 2, cluster: 6, region: 2 });
 /** The name of the primary, where each region finds it. */
