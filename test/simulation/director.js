@@ -14,7 +14,6 @@ import { pause } from '../harness/run.js';
 import { perform } from './acts.js';
 import { HookBackend } from './hook-backend.js';
 import { Stage } from './stage.js';
-import { OLDEST_SNAPSHOT_MS } from './world.js';
 
 /** This part of the population loses its connections with a fault, and returns within LATE_MS. */
 const LEAVING_SHARE = 0.05;
@@ -145,7 +144,7 @@ async function chaos(world, { schedule }, recorder, watch) {
 async function suffer(world, { name, holdMs, seed, losesClients }, recorder, watch) {
   const random = new Random(seed);
   recorder.write({ type: 'start', name });
-  const lostMs = name === 'redisRolledBack' ? OLDEST_SNAPSHOT_MS : 0;
+  const lostMs = name === 'redisRolledBack' ? world.oldestSnapshotMs : 0;
   const healed = HARMLESS_TO_COURIERS.has(name) ? undefined : watch?.fault(lostMs);
   const heal = await world.faults[name].inflict(world, random);
   if (losesClients)

@@ -13,7 +13,6 @@ const WHOLE_MS = 60_000;
 const POLL_MS = 50;
 const SNAPSHOT_MS = 1000;
 const SNAPSHOTS = 8;
-export const OLDEST_SNAPSHOT_MS = SNAPSHOTS * SNAPSHOT_MS;
 /** Servers of Redis in each topology. */
 const NODES = Object.freeze({ embedded: 0, redis: 1, sentinel: 2, cluster: 6, region: 2 });
 /** The name of the primary, where each region finds it. */
@@ -103,6 +102,7 @@ export class World {
     for (let i = 0; i < (plan.spares ?? 0); i++) this.nodes.push(fleet.addRedis(`spare-${i}`));
     for (const [name, to] of Object.entries(plan.aliases ?? {}))
       fleet.names.set(name, /** @type {string} */ (fleet.names.get(to)));
+    this.oldestSnapshotMs = SNAPSHOTS * SNAPSHOT_MS;
     for (const node of this.nodes) {
       node.keepSnapshots(SNAPSHOT_MS, SNAPSHOTS);
       if (count > 1) node.replication.requireReplicas(plan.leastReplicas, MAX_LAG_MS);
