@@ -8,6 +8,8 @@
 import { WebSocket } from 'ws';
 
 /** Back-off: any part of FIRST·2ⁿ, at most MAX. Shorter than a real client's, since runs are. */
+/** The prefix of rooms with history, for FANFARE_HISTORY. */
+export const HISTORY_PREFIX = 'h.';
 const FIRST_DELAY_MS = 100;
 const MAX_DELAY_MS = 2000;
 /** Of a handshake; and of a join, whose worker may be frozen. */

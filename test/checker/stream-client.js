@@ -3,7 +3,7 @@
 
 import { request } from 'node:http';
 import { EventReader } from '../helpers/event-stream.js';
-import { Place } from './client.js';
+import { HISTORY_PREFIX, Place } from './client.js';
 
 /** An EventSource that got no `retry` yet waits some seconds; runs are shorter. */
 const FIRST_RETRY_MS = 500;
@@ -45,8 +45,6 @@ export class StreamClient {
     const rooms = visits.flatMap((visit) => [...visit.rooms, ...(visit.joined ?? [])]);
     this.places = new Map(rooms.map((room) => [room, new Place(room)]));
     this.lastEventId = '';
-    /** Of the request that the id belongs to, in its order. @type {string[]} */
-    this.idRooms = [];
     /** Rooms with history. @type {Set<string>} */
     this.kept = new Set();
     this.retryMs = FIRST_RETRY_MS;
@@ -180,19 +178,19 @@ export class StreamClient {
     const { id: client, user, lastEventId } = this;
     this.recorder.write({ type: 'connect', client, server, ...(user && { user }) });
     const parts = lastEventId.split(',').map(positionOf);
-    const idRooms = this.idRooms.filter((room) => this.kept.has(room));
-    this.idRooms = this.#rooms;
-    const nowRooms = this.idRooms.filter((room) => this.kept.has(room));
+    const tracked = this.#rooms.filter(
+      (room) => room.startsWith(HISTORY_PREFIX) || this.kept.has(room),
+    );
     // To a server that gets no id, or one with more positions than rooms, it is a new client, and to
-    // its page all messages are new; so it is in a room that its id has no position of, or one of
-    // another room in its place.
+    // its page all messages are new; so it is in a room for which the id has no position. Who changes
+    // the order of its rooms may give that of another room, or a former one.
     const isNew = lastEventId === '' || parts.length > this.#rooms.length;
     for (const room of this.#rooms) {
       const place = /** @type {Place} */ (this.places.get(room));
-      const id = parts[idRooms.indexOf(room)];
-      const taken = parts[nowRooms.indexOf(room)];
-      if (isNew || !id || id.epoch !== taken?.epoch) place.position = null;
-      const { position: since } = place;
+      const id = parts[tracked.indexOf(room)];
+      const { position } = place;
+      const isSame = id?.epoch === position?.epoch && id?.offset === position?.offset;
+      const since = isNew || !id || (this.visits.length > 1 && !isSame) ? null : position;
       this.recorder.write({
         type: 'subscribe',
         client,

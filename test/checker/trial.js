@@ -13,13 +13,14 @@ import { isPrivate } from '../helpers/private-network.js';
 import { APP, entryOf, writeApps } from '../helpers/pusher.js';
 import { aclRule } from '../helpers/redis-topologies.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
+import { HISTORY_PREFIX } from './client.js';
 import { SETTLE_US } from './indexed-run.js';
 import { settingsOf } from './population.js';
 import { Random } from './random.js';
 import { Recorder } from './record.js';
 import { checkRecord } from './report.js';
 import { watchWebhooks } from './webhook-watch.js';
-import { HISTORY_PREFIX, Workload } from './workload.js';
+import { Workload } from './workload.js';
 
 const OF_FLEET = /:(?:census|limits|workers|servers)$/;
 const READY_MS = 30_000;

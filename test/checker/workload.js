@@ -5,7 +5,7 @@ import { pause } from '../harness/run.js';
 import { until } from '../harness/server.js';
 import { Appender } from './appender.js';
 import { Bustle } from './bustle.js';
-import { RecoveringClient } from './client.js';
+import { HISTORY_PREFIX, RecoveringClient } from './client.js';
 import { SETTLE_US } from './indexed-run.js';
 import { FACTS, KEPT_PRESENCE_ROOM, Population } from './population.js';
 import { Publisher } from './publisher.js';
@@ -55,9 +55,6 @@ const STOP_MS = 5000;
  * @property {boolean} [hasPusher] with clients of Pusher's protocol in it
  * @property {boolean} [hasCentrifugo] with clients of Centrifugo's protocol in it
  */
-
-/** The prefix of rooms with history, for FANFARE_HISTORY. */
-export const HISTORY_PREFIX = 'h.';
 
 export class Workload {
   /**

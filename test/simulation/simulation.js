@@ -3,10 +3,10 @@
 import { fileURLToPath } from 'node:url';
 import { RECORDED_ROOM } from '../checker/audience-people.js';
 import { Checker } from '../checker/checker.js';
+import { HISTORY_PREFIX } from '../checker/client.js';
 import { settingsOf } from '../checker/population.js';
 import { Random } from '../checker/random.js';
 import { WEBHOOK_SECRET } from '../checker/webhook-receiver.js';
-import { HISTORY_PREFIX } from '../checker/workload.js';
 import { APP, entryOf } from '../helpers/pusher.js';
 import { FAULTS } from './faults.js';
 import { loadPackages } from './modules.js';
