@@ -221,8 +221,7 @@ export class Partition {
       if (known === null || (endpoint === undefined && isTooOld)) this.#changes.remove(key);
       else if (endpoint !== undefined) restored.push([this.#restoreOne(known, endpoint), endpoint]);
     }
-    restored.sort(([{ event: a }], [{ event: b }]) => a.at - b.at || a.seq - b.seq);
-    for (const [pending, endpoint] of restored) {
+    for (const [pending, endpoint] of inOrder(restored)) {
       this.#pending.set(pending.key, pending);
       endpoint.add(pending);
     }
@@ -319,6 +318,28 @@ export class Partition {
     this.#changes.store(pending);
     pending.endpoint.add(pending);
   }
+}
+
+/**
+ * The oldest first, and the events of each sequence by their numbers: the clock may have been set
+ * back between them.
+ * @param {[PendingEvent, EndpointQueue][]} restored
+ */
+function inOrder(restored) {
+  /** The last first. @type {Map<string, [PendingEvent, EndpointQueue][]>} */
+  const sequences = new Map();
+  for (const one of restored.toSorted(([a], [b]) => b.event.seq - a.event.seq)) {
+    const list = sequences.get(sequenceOf(one));
+    if (list === undefined) sequences.set(sequenceOf(one), [one]);
+    else list.push(one);
+  }
+  const byTime = restored.toSorted(([a], [b]) => a.event.at - b.event.at);
+  return byTime.map((one) => sequences.get(sequenceOf(one))?.pop() ?? one);
+}
+
+/** @param {[PendingEvent, EndpointQueue]} restored @returns {string} */
+function sequenceOf([{ queueKey, event }, { name }]) {
+  return `${name} ${event.epoch} ${queueKey}`;
 }
 
 /** @param {PendingEvent} pending @param {EndpointQueue} endpoint */

@@ -59,6 +59,24 @@ test('a courier that takes a partition with a loss sends the gap before the even
   );
 });
 
+test('events of a room keep their order if the clock was set back between them', async (t) => {
+  const first = courier(t, { answer: () => BUSY });
+  const { queue } = first;
+  const wall = Date.now();
+  for (const [i, at] of [wall, wall - 3000, wall + 1000].entries())
+    queue.record({ ...message(`m${i}`), at });
+  await first.advance(3500);
+  const closed = first.delivery.close();
+  await first.advance(2500);
+  await closed;
+  const second = courier(t, { queue });
+  await second.advance(40_000);
+  assert.deepEqual(
+    second.requests.map(({ data }) => data.payload),
+    ['m0', 'm1', 'm2'],
+  );
+});
+
 test('the age of the oldest event is right, whichever partition is taken first', async (t) => {
   const { queue, advance, endpoint } = courier(t, { answer: () => BUSY });
   const rooms = Array.from({ length: 200 }, (_, i) => `r${i}`);
