@@ -23,6 +23,10 @@ const BACK_MS = 60_000;
 const HARMLESS_TO_COURIERS = new Set([
   ...['serverReloaded', 'workerKilled', 'workerFrozen', 'slowReaders', 'redisEvicts'],
 ]);
+/** Nobody tells the other servers that these workers are dead. */
+const ENDS_SESSIONS = new Set(['machineLost', 'primaryKilled']);
+/** After three heartbeats of presence they find out. */
+const DEAD_MS = 35_000;
 /** What a client is told whose link was cut for longer than it may take to answer a ping. */
 const OF_CUTS = /No answer to the pings/;
 
@@ -153,6 +157,8 @@ async function suffer(world, { name, holdMs, seed, losesClients }, recorder, wat
   await heal();
   await world.inRole();
   healed?.();
+  // Users who went home meanwhile are in the lists until then.
+  if (ENDS_SESSIONS.has(name) && world.workload.bustle !== null) await pause(DEAD_MS);
   recorder.write({ type: 'stop', name });
 }
 
