@@ -141,6 +141,8 @@ class Scene {
     this.lists = [];
     /** Lists up to here may stay wrong, and are read again after an outage. */
     this.excused = 0;
+    /** Lists before Redis lost data last. */
+    this.lostAt = 0;
     this.saved = this.server.keys.snapshot();
     this.#listen();
     for (const { presence, redis } of this.workers) {
@@ -191,6 +193,10 @@ class Scene {
     else if ('kills' in fault) {
       const [other, worker] = workers;
       const { name } = worker.presence.session;
+      // It dies before it has written again what Redis lost, so nobody knows who has left.
+      const written = this.list().split(', ');
+      const isUnwritten = [...worker.users.keys()].some((key) => !written.includes(key));
+      if (isUnwritten) this.excused = Math.max(this.excused, this.lostAt);
       worker.kill();
       if (fault.isTold && name !== '')
         inOrder(s, [['A: is told of the death of B', () => other.presence.died(name)]]);
@@ -218,6 +224,7 @@ class Scene {
     if (data === 'kept') return;
     this.server.restart(data === 'lost' ? null : this.saved);
     this.#listen();
+    this.lostAt = this.lists.length;
     // Nobody knows any more who has left with a killed worker.
     if (this.workers.some(({ isKilled }) => isKilled)) this.excused = this.lists.length;
   }
