@@ -18,7 +18,7 @@ function build() {
   const dead = [];
   /** Sessions that have been cleared. @type {string[]} */
   const cleared = [];
-  /** Does Redis know the session at the next heartbeat, and which events does it refuse next? */
+  /** Redis does not know the session at the next heartbeat, and refuses these events next. */
   const next = { isNew: 0, refused: /** @type {unknown[]} */ ([]) };
   const later = (/** @type {unknown} */ answer) =>
     new Promise((resolve) => void waiting.push(() => resolve(answer)));
@@ -27,7 +27,11 @@ function build() {
     sadd: () => later(1),
     srem: async () => 1,
     srandmember: async () => [],
-    presenceHeartbeat: async () => ['mark', next.isNew, dead.splice(0)],
+    presenceHeartbeat: async () => {
+      const { isNew } = next;
+      next.isNew = 0;
+      return ['mark', isNew, dead.splice(0)];
+    },
     presenceCleared: async (/** @type {string[]} */ ...args) => cleared.push(args[2]),
     presenceReadBuffer: async () => [0, []],
     presenceMembersBuffer: (/** @type {(string|number|Buffer)[]} */ ...args) => {
@@ -166,7 +170,21 @@ test('a session that others may have considered dead is not used again, though i
   next.isNew = 1;
   presence.session.beat.hurry();
   await answer();
-  next.isNew = 0;
+  presence.join('room', 'ann', member);
+  await answer();
+  assert.notEqual(presence.session.name, first);
+  assert.deepEqual(cleared, [first]);
+});
+
+test('a session that others declared dead while its heartbeat was under way is not used', async (t) => {
+  const { presence, cleared, next, answer } = build();
+  t.after(() => presence.close());
+  presence.setUp(true);
+  await answer();
+  const first = presence.session.name;
+  presence.setUp(false);
+  next.isNew = 1;
+  presence.setUp(true);
   presence.join('room', 'ann', member);
   await answer();
   assert.notEqual(presence.session.name, first);

@@ -197,6 +197,8 @@ class Scene {
       const written = this.list().split(', ');
       const isUnwritten = [...worker.users.keys()].some((key) => !written.includes(key));
       if (isUnwritten) this.excused = Math.max(this.excused, this.lostAt);
+      // What Redis refused to publish, only this worker knows.
+      if (owesEvents(worker.presence)) this.excused = this.lists.length;
       worker.kill();
       if (fault.isTold && name !== '')
         inOrder(s, [['A: is told of the death of B', () => other.presence.died(name)]]);
@@ -261,6 +263,13 @@ class Scene {
         `${key} has no owner`,
       );
   }
+}
+
+/** @param {RedisPresence} presence */
+function owesEvents({ rooms }) {
+  return [...rooms.values()].some(({ users, changes }) =>
+    [...users.values(), ...changes.values()].some(({ isRefused }) => isRefused === true),
+  );
 }
 
 /** @typedef {{next: () => {value?: number}}} Draws */

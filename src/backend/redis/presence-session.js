@@ -65,6 +65,8 @@ export class PresenceSession {
     /** The current session; empty before the first. */
     this.name = '';
     this.isUsed = false;
+    /** Redis may know it: a heartbeat has been sent. */
+    this.isSent = false;
     this.beganMs = 0;
     /** Reasons to doubt that Redis has all writes, and those that new sessions have settled. */
     this.doubts = 1;
@@ -130,6 +132,7 @@ export class PresenceSession {
     }
     if (this.name === '' || this.past.at(-1)?.name === this.name) {
       this.name = `${this.base}:${++this.generation}`;
+      this.isSent = false;
       this.beganMs = performance.now();
       this.onName(this.name);
     }
@@ -159,16 +162,22 @@ export class PresenceSession {
     this.settled = doubts;
   }
 
-  /** Sends a heartbeat, and notices if other workers considered this one dead. */
+  /** Sends a heartbeat. */
   async pulse() {
-    const { storeId, isNew } = await this.#heartbeat();
-    if (isNew || storeId !== this.storeId) this.doubt();
+    const { storeId } = await this.#heartbeat();
+    if (storeId !== this.storeId) this.doubt();
   }
 
-  /** @returns {Promise<{storeId: string, isNew: boolean}>} `isNew`: unknown to Redis */
+  /**
+   * Notices if other workers considered this one dead, also if its first heartbeat was long under
+   * way: one of them clears this session, so nothing must be written under it.
+   * @returns {Promise<{storeId: string}>}
+   */
   async #heartbeat() {
     const sentMs = performance.now();
     const dead = this.dead.reported();
+    const { isSent } = this;
+    this.isSent = true;
     const [storeId, isNew, taken] = await this.scripts.presenceHeartbeat(
       ...this.keys,
       this.name,
@@ -180,7 +189,11 @@ export class PresenceSession {
     );
     this.beat.answered(sentMs);
     this.dead.declared(dead, taken);
-    return { storeId, isNew: isNew === 1 };
+    if (isNew === 1 && isSent) {
+      this.beganMs = Number.NEGATIVE_INFINITY;
+      this.doubt();
+    }
+    return { storeId };
   }
 
   /** @param {string[]} rooms in which this session will have users */

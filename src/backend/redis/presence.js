@@ -186,7 +186,9 @@ export class RedisPresence {
       this.rooms.delete(room);
     } else {
       const { member, isRefused } = entry;
-      this.#change(one, user, { what: 'leave', member, isRefused });
+      // If another worker has the user too, nobody else would announce the join.
+      const what = isRefused ? 'announceLeave' : 'leave';
+      this.#change(one, user, { what, member, isRefused });
     }
   }
 
@@ -307,7 +309,7 @@ export class RedisPresence {
     room.isRegistered = false;
     for (const [user, { what, member }] of room.changes) {
       if (what !== 'leave' && what !== 'announceLeave') continue;
-      // The old session does not have this user, so clearing it announces no leave.
+      // Clearing the old session announces no leave of a user that it does not have.
       if (what === 'announceLeave' && !hasLostAll) continue;
       // Clearing the old session announces the leave, unless Redis has lost that session.
       room.changes.delete(user);
@@ -392,14 +394,12 @@ export class RedisPresence {
     for (let i = 0; i < refused.length; i += 3) {
       const user = String(refused[i + 1]);
       const entry = room.users.get(user);
-      if (refused[i] === 1) {
-        // The user has left, and needs no event.
-        if (entry === undefined) continue;
+      if (entry === undefined) {
+        const member = /** @type {Buffer} */ (refused[i + 2]);
+        this.#change(room, user, { what: 'announceLeave', member, isRefused: true });
+      } else if (refused[i] === 1) {
         entry.isRefused = true;
         this.#change(room, user, { what: 'announceJoin', member: entry.member });
-      } else if (entry === undefined && !room.changes.has(user)) {
-        const member = /** @type {Buffer} */ (refused[i + 2]);
-        this.#change(room, user, { what: 'announceLeave', member });
       }
     }
     if (refused.length > 0) this.hasRefused = true;

@@ -536,8 +536,8 @@ export const MUTANTS = Object.freeze([
   {
     name: 'presence-declared-dead-unnoticed',
     file: 'src/backend/redis/presence-session.js',
-    find: 'if (isNew || storeId !== this.storeId) this.doubt();',
-    replace: 'if (storeId !== this.storeId) this.doubt();',
+    find: 'if (isNew === 1 && isSent) {',
+    replace: 'if (isNew === 2 && isSent) {',
     area: 'presence',
     whatAUserWouldSee: 'users of a worker that stood still are missing until they reconnect',
   },

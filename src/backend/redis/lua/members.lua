@@ -13,7 +13,8 @@
 --          restore          the same after an outage; an older member does not replace the latest
 --          announceJoin     like join, and publishes the event even if Redis has the user
 --          leave            the session no longer has the user
---          announceLeave    publishes a leave if no session has the user
+--          announceLeave    like leave, and publishes an event in any case: a join if another session
+--                           has the user
 -- returns  joins, leaves, events left out, users that the session still has, then the events that
 --          Redis refused to publish: 1 or 2 (join or leave), user, member of each; the number of
 --          events in the room's outbox
@@ -90,7 +91,12 @@ for i = 7, #ARGV, 3 do
   if what == 'leave' then
     if redis.call('SREM', own, user) == 1 then exit(user) end
   elseif what == 'announceLeave' then
-    if redis.call('HEXISTS', owners, user) == 0 then
+    local isOut = redis.call('SREM', own, user) == 1
+    if isOut then exit(user) end
+    local member = redis.call('HGET', members, user)
+    if member then
+      announce(1, user, member, redis.call('HLEN', members))
+    elseif not isOut then
       announce(2, user, ARGV[i + 2], redis.call('HLEN', members) + 1)
     end
   else
