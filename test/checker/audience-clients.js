@@ -13,6 +13,8 @@ const VALUES = /s\d+:\d+:[hkp]\.\w+/g;
 /** Rooms of the second list of a token. */
 const PATTERN = 'h.t*';
 const PATTERN_PREFIX = 'h.t';
+/** Rooms with state. */
+const STATE_PREFIX = 'k.';
 /** In front of the ids of its commands. */
 const COMMAND = /^(renew|given|page|own):/;
 /** A revocation counts for the tokens of earlier seconds. */
@@ -337,7 +339,11 @@ const HELD_HANDLERS = (former) => ({
   joined(client, message) {
     const { id, room } = message;
     const { entered } = /** @type {any} */ (client);
-    if (id !== undefined && entered.delete(room)) return;
+    if (id !== undefined && entered.delete(room)) {
+      if (!room.startsWith(STATE_PREFIX)) return;
+      // The state follows once more.
+      leave(client, room);
+    }
     // A request of the back end that was long under way.
     if (id === undefined && !client.places.get(room)?.isJoined) entered.add(room);
     former.joined?.(client, message);
@@ -348,10 +354,7 @@ const HELD_HANDLERS = (former) => ({
     const { leaving, entered } = /** @type {any} */ (client);
     leaving.delete(room);
     entered.delete(room);
-    if (place === undefined || !place.isJoined) return;
-    place.isJoined = false;
-    client.recorder.write({ type: 'leave', client: client.id, room });
-    /** @type {any} */ (client).holder.leave(room);
+    if (place?.isJoined) leave(client, room);
   },
 
   error(client, message) {
@@ -361,6 +364,13 @@ const HELD_HANDLERS = (former) => ({
     former.error?.(client, message);
   },
 });
+
+/** @param {RecoveringClient} client @param {string} room that it is in */
+function leave(client, room) {
+  /** @type {import('./client.js').Place} */ (client.places.get(room)).isJoined = false;
+  client.recorder.write({ type: 'leave', client: client.id, room });
+  /** @type {any} */ (client).holder.leave(room);
+}
 
 /** @param {RecoveringClient} client @param {any} reply */
 function answer(client, reply) {
