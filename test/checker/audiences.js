@@ -45,6 +45,8 @@ export class AudienceMember {
     this.last = /** @type {number|null} */ (0);
     /** A replay with `last` ends there. */
     this.until = 0;
+    /** What it missed while it was away ends there. */
+    this.missedUntil = 0;
     /** Of a room without positions. @type {Set<string>} */
     this.got = new Set();
   }
@@ -142,8 +144,10 @@ const TAKEN = {
     Object.assign(member, { isOpen: true, openedAt: t, isBack });
     member.got.clear();
     // A replay follows.
+    if (recovered) member.missedUntil = offset ?? 0;
     if (recovered || epoch === undefined) return;
-    Object.assign(member, { epoch, last: last === undefined ? offset : null, until: offset });
+    const begin = last === undefined ? offset : null;
+    Object.assign(member, { epoch, last: begin, until: offset, missedUntil: 0 });
   },
 
   got(audiences, event) {

@@ -127,16 +127,23 @@ function* everyVisibleCame({ audiences, now, isSettled, calmSince }) {
           yield member.got.has(message.value) ? '' : `${message.value} has not come to ${member}`;
       continue;
     }
-    const due = accepted.findLast(
-      (one) =>
-        one.room === room &&
-        one.epoch === epoch &&
-        one.client !== client &&
-        (isToldPositions || sees(one)),
+    const due = accepted.filter(
+      (one) => one.room === room && one.epoch === epoch && one.client !== client,
     );
-    if (due === undefined) continue;
-    yield due.offset <= (last ?? member.until)
-      ? ''
-      : `${member} is at ${last}, long after ${due.value} was accepted at ${due.offset}`;
+    const reached = last ?? member.until;
+    // The last of them only where the member is told what it passes.
+    const told = isToldPositions ? due.at(-1) : undefined;
+    yield isReached(member, due.findLast(sees), reached);
+    yield isReached(member, told, Math.max(reached, member.missedUntil));
   }
+}
+
+/**
+ * @param {import('./audiences.js').AudienceMember} member
+ * @param {import('./audiences.js').AddressedMessage|undefined} due @param {number} reached
+ */
+function isReached(member, due, reached) {
+  return due === undefined || due.offset <= reached
+    ? ''
+    : `${member} is at ${reached}, long after ${due.value} was accepted at ${due.offset}`;
 }
