@@ -169,16 +169,14 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
   if (given.load === undefined)
     Object.assign(plan.load, {
       ...{ keyed: random.pick([0, 2, 4]), appenders: random.pick([0, 4, 8]) },
-      // On request until each alarm of such runs has been examined.
-      hasAudiences: false,
+      hasAudiences: isMixed && random.next() < 0.5,
     });
   if (given.load === undefined && given.hooks === undefined && isMixed && random.next() < 0.4)
     plan.hooks = drawHooks(random);
   // Two of the rooms: each message is one request.
   if (plan.hasWebhooks && given.messages === undefined && random.below(2) === 0)
     plan.messages = ['h.0', 'p.1', ...(plan.load.hasAudiences ? [RECORDED_ROOM] : [])];
-  // On request, too.
-  if (given.load !== undefined) drawDensity(plan, new Random(seed + 4));
+  drawDensity(plan, new Random(seed + 4));
   if (plan.topology === 'embedded') plan.servers = 1;
   // Its replica may be away, and decides nothing.
   if (plan.topology === 'region') plan.leastReplicas = 0;
