@@ -24,6 +24,7 @@ import { API_ERRORS, CLOSES, ERRORS, OVER, REFUSALS, WS_CLOSES } from '../src/pr
 import { errorOf } from '../src/protocol/refusal.js';
 import { docPages } from './helpers/doc-pages.js';
 import { readCorpus } from './simulation/corpus.js';
+import { MUTANTS } from './simulation/mutants/list.js';
 import { FOLDERS, IMPORTS } from './source-map.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
@@ -45,6 +46,9 @@ const TABLES = {
   limits,
   chartValues,
   formerFaults,
+  plantedAreas,
+  plantedFound,
+  plantedMissed,
   coreFolders: () => folders('core'),
   doorFolders: () => folders('doors'),
   aroundFolders: () => folders('around'),
@@ -65,6 +69,53 @@ function formerFaults() {
       mean[former ? 'former' : plan.script ? 'script' : 'schedule'],
     ]),
   );
+}
+
+function plantedAreas() {
+  const areas = [...new Set(MUTANTS.map(({ area }) => area))];
+  const numbers = areas.map((area) => {
+    const bugs = MUTANTS.filter((mutant) => mutant.area === area);
+    const tried = bugs.flatMap(({ simulation }) => simulation ?? []);
+    return { area, numbers: [bugs.length, tried.length, tried.filter(isFound).length] };
+  });
+  const sum = (/** @type {number} */ i) => numbers.reduce((all, one) => all + one.numbers[i], 0);
+  return table(
+    ['area', 'bugs', 'looked for', 'found'],
+    [...numbers, { area: 'all', numbers: [sum(0), sum(1), sum(2)] }].map((row) => [
+      row.area,
+      ...row.numbers.map(String),
+    ]),
+  );
+}
+
+function plantedFound() {
+  const found = MUTANTS.flatMap(({ name, whatAUserWouldSee, simulation }) =>
+    simulation && isFound(simulation) ? { name, whatAUserWouldSee, ...simulation } : [],
+  );
+  return table(
+    ['bug', 'what a user would see', 'found after', 'by'],
+    found
+      .toSorted((one, other) => one.seconds - other.seconds)
+      .map((bug) => [`\`${bug.name}\``, bug.whatAUserWouldSee, `${bug.seconds} s`, bug.found]),
+  );
+}
+
+function plantedMissed() {
+  const missed = MUTANTS.flatMap(({ name, simulation = { seconds: 0, why: 'not tried' } }) =>
+    isFound(simulation) ? [] : { name, ...simulation },
+  );
+  return table(
+    ['bug', 'looked for', 'why it was not found'],
+    missed.map(({ name, seconds, why }) => [`\`${name}\``, `${seconds} s`, why]),
+  );
+}
+
+/**
+ * @param {import('./simulation/mutants/list.js').Looked} looked
+ * @returns {looked is {seconds: number, found: string}}
+ */
+function isFound(looked) {
+  return 'found' in looked;
 }
 
 function errors() {

@@ -12,6 +12,12 @@ import { LEAKS } from './leaks.js';
  * @property {string} find @property {string} replace
  * @property {import('./areas.js').Area} area whose tests should find it
  * @property {string} whatAUserWouldSee
+ * @property {Looked} [simulation] absent: never tried
+ */
+/**
+ * How simulation looked for it: seconds of the processor, and the rule that broke, or why none did.
+ * Nothing was tried in 0 seconds, because no run can meet the bug.
+ * @typedef {{seconds: number, found: string} | {seconds: number, why: string}} Looked
  */
 
 const STATE = 'src/recovery/state-members.js';
