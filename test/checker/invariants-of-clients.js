@@ -93,8 +93,9 @@ function isNoEcho(run, { publication, member, value }) {
   if (publication === undefined || publication.client === null) return null;
   if (publication.client !== member.client) return '';
   const isSame = publication.link === run.links.get(member.client);
-  // A library knows what it has published, until the application leaves the room.
-  const isKnown = publication.outcome === 'ok' && publication.invokedAt > member.leftAt;
+  // A library knows the positions of what it has published, until the application leaves the room.
+  const { outcome, stream, invokedAt } = publication;
+  const isKnown = outcome === 'ok' && stream !== null && invokedAt > member.leftAt;
   return isSame || isKnown ? `${value} came back to ${member}` : null;
 }
 
