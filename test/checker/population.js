@@ -348,6 +348,11 @@ export class Population {
     this.#stirs(false);
   }
 
+  /** They come and go again. */
+  goOn() {
+    this.#stirs(true);
+  }
+
   /** Waits for calm, and records the state that must hold then. */
   async census() {
     this.rest();
@@ -356,7 +361,7 @@ export class Population {
       client.list();
     this.recorder.write({ type: 'census' });
     await this.states.compare();
-    this.#stirs(true);
+    this.goOn();
   }
 
   /** @param {boolean} isStirring */

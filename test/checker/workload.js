@@ -230,9 +230,13 @@ export class Workload {
   rest(rests) {
     if (this.bustle === null || rests === this.isResting) return;
     this.isResting = rests;
-    if (!rests) return this.bustle.begin();
-    this.bustle.rest();
-    this.population?.rest();
+    if (rests) {
+      this.bustle.rest();
+      this.population?.rest();
+    } else {
+      this.population?.goOn();
+      this.bustle.begin();
+    }
   }
 
   /**

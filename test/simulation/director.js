@@ -136,7 +136,7 @@ async function chaos(world, { schedule }, recorder, watch) {
       await workload.population.census();
     } else await pause(waitMs);
     workload.rest(false);
-    if (isBusy && (schedule[i + 1]?.isLong ?? true)) {
+    if (isBusy && (i + 1 === schedule.length || schedule[i + 1].isLong)) {
       const longest = Math.max(0, ...faults.map(({ holdMs }) => holdMs));
       setTimeout(() => workload.rest(true), workload.random.between(0, 1.2 * longest));
     }
