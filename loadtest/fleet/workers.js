@@ -167,7 +167,6 @@ class SimulatedWorker {
       isMarking: () => false,
       write() {},
       pass() {},
-      resynced() {},
       resync() {},
     });
     await this.broker.subscribe(room);

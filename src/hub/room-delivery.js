@@ -99,16 +99,14 @@ export class RoomDelivery {
   }
 
   /** @type {Delivery['resync']} */
-  resync({ transport }, position, members) {
+  resync(connection, position, members) {
+    const { transport } = connection;
     const { reloadWindowMs } = this.outbox.limits;
     const afterMs = Math.floor(Math.random() * reloadSpreadMs(members, reloadWindowMs));
     const frames = resyncFrame(this.room.name, transport, position, afterMs);
-    if (frames.length > 0) transport.write(frames);
-  }
-
-  /** @type {Delivery['resynced']} */
-  resynced(connection) {
     if (leavesAtResync(connection.transport.format) && this.room.has(connection))
       this.outbox.onResynced(this.room, connection);
+    // Nothing follows a close.
+    if (frames.length > 0 && connection.isOpen) transport.write(frames);
   }
 }

@@ -28,9 +28,8 @@
  * @property {(connection: Connection, text: string, position: Position) => void} tell writes a push
  *   of encode.js to a member of a room with state, which has then reached that position
  * @property {(connection: Connection, position: Position, members: number) => void} resync writes a
- *   `resync` to one of this many lagging members
- * @property {(connection: Connection) => void} resynced the member has recovered. If a resync ends
- *   a membership in its format, it leaves the room
+ *   `resync` to one of this many members, which lagged until now. If a resync ends a membership in
+ *   its format, it leaves the room
  */
 
 export {};

@@ -284,15 +284,15 @@ export class LaggingMembers {
 
   /** Continues after a `resync`. @param {LaggingMember} member @param {number} end @returns {void} */
   restart(member, end) {
-    const { delivery, stream } = this;
+    const { delivery, stream, members } = this;
     if (delivery.isFlushing()) return void this.waiting.add(member);
+    const { size } = members;
     member.epoch = stream.epoch;
     member.offset = end;
     member.isLost = false;
     member.hasResynced = true;
-    delivery.resync(member.connection, { epoch: stream.epoch, offset: end }, this.members.size);
     this.finishCatchUp(member);
-    delivery.resynced(member.connection);
+    delivery.resync(member.connection, { epoch: stream.epoch, offset: end }, size);
   }
 
   /** @param {LaggingMember} member that has everything up to the next flush */

@@ -4,6 +4,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { DISCONNECTS } from '../../src/doors/centrifugo/codec/codes.js';
 import { registerFormats } from '../../src/doors/centrifugo/codec/frames.js';
 import { NATIVE_TEXTS } from '../../src/protocol/door-texts.js';
 import { FORMAT } from '../../src/protocol/format.js';
@@ -12,6 +13,8 @@ import { build, publication, settle } from '../helpers/recovery.js';
 /** @typedef {import('../../src/recovery/room-joins.js').Joined} Joined */
 
 registerFormats();
+
+const { INSUFFICIENT_STATE } = DISCONNECTS;
 
 /** With three of them in a row, the third makes a member lag that does not read. */
 const LARGE = 'x'.repeat(30_000);
@@ -109,6 +112,25 @@ test('a lagging member whose next publication is gone leaves, too', async () => 
   assert.equal(seen(slow.transport).length, 3);
   assert.equal(seen(quick.transport).at(-1), 24);
   assert.equal(hub.rooms.get('h')?.connectionCount, 1);
+});
+
+test('a subscription by the server ends with its connection, and with no message before', async () => {
+  const { join, publish, broker } = buildDoor({ size: 5 });
+  const slow = await join();
+  const quick = await join();
+  for (const { connection, transport } of [slow, quick])
+    transport.door = { ...transport.door, expelled: () => connection.close(INSUFFICIENT_STATE) };
+  slow.transport.isStuck = true;
+  await publish(3, LARGE);
+  await publish(20);
+  slow.transport.drain();
+  await settle();
+  assert.deepEqual(seen(slow.transport), [1, 2]);
+  assert.equal(slow.transport.closed?.code, INSUFFICIENT_STATE.code);
+  broker.forget('h');
+  await publish(1);
+  assert.equal(seen(quick.transport).at(-1), 23);
+  assert.equal(quick.transport.closed?.code, INSUFFICIENT_STATE.code);
 });
 
 test('a replay stands in the reply, and is built once for all who return to a position', async () => {
