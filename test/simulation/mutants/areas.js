@@ -5,6 +5,7 @@ import { SLOW_READERS } from '../simulation.js';
 /**
  * @typedef {keyof typeof AREAS} Area
  * @typedef {Partial<import('../simulation.js').Plan>} Part of a plan
+ * @typedef {Part & {faults: readonly string[]}} Shape of a run: some of these faults happen in it
  */
 
 /** Faults that any area meets. */
@@ -75,7 +76,7 @@ const CROWDED = Object.freeze({
 
 /**
  * Other parts than those of the area.
- * @typedef {Omit<Part, 'load'> & {groups?: readonly string[], load?: Partial<NonNullable<Part['load']>>}}
+ * @typedef {Omit<Partial<Shape>, 'load'> & {groups?: readonly string[], load?: Partial<NonNullable<Part['load']>>}}
  *   Variant
  */
 
@@ -83,35 +84,36 @@ const CROWDED = Object.freeze({
  * @param {readonly (keyof typeof TOPOLOGIES)[]} topologies of successive seeds
  * @param {readonly string[]} groups of the population @param {readonly string[]} faults
  * @param {Part} [more] @param {readonly Variant[]} [variants] of successive seeds, in each topology
- * @returns {{faults: readonly string[], parts: readonly Part[]}}
+ * @returns {readonly Shape[]}
  */
 function runs(topologies, groups, faults, more = {}, variants = [{}]) {
-  const parts = variants.flatMap(({ groups: own = groups, ...variant }) => {
+  return variants.flatMap(({ groups: own = groups, ...variant }) => {
     const hasCentrifugo = own.includes('centrifugos') || more.load?.hasCentrifugo === true;
     const load = { ...LOAD, ...more.load, ...variant.load, groups: own, hasCentrifugo };
     const hasPusher = own.includes('pushers') || own.includes('members');
-    const part = { hasWebhooks: false, hasPusher, leastReplicas: 0, historySize: 60, ...more };
+    const part = {
+      hasWebhooks: false,
+      hasPusher,
+      leastReplicas: 0,
+      historySize: 60,
+      faults,
+      ...more,
+    };
     return topologies.map((name) => ({ ...TOPOLOGIES[name], ...part, ...variant, load }));
   });
-  return { faults, parts };
 }
 
-/** Runs of two shapes. @param {ReturnType<typeof runs>} one @param {ReturnType<typeof runs>} other */
-function inTurn({ faults, parts }, other) {
-  return { faults, parts: [...parts, ...other.parts] };
-}
-
-/** `runs`: the simulated runs that meet such a bug: topology, clients, faults. */
+/** `runs`: the shapes of successive simulated runs that meet such a bug. */
 export const AREAS = Object.freeze({
   state: {
     unit: ['state-sync', 'histories', 'history-reader', 'protocol', 'redis-scripts'],
     contract: ['state', 'redis-promises', 'history'],
-    runs: inTurn(
-      runs(['redis', 'embedded', 'redis', 'sentinel'], ['states'], FAULTS_OF_STATES),
-      runs(['embedded', 'redis'], ['states'], FAULTS_OF_STATES, {
+    runs: [
+      ...runs(['redis', 'embedded', 'redis', 'sentinel'], ['states'], FAULTS_OF_STATES),
+      ...runs(['embedded', 'redis'], ['states'], FAULTS_OF_STATES, {
         load: { ...LOAD, bytes: LARGE_BYTES },
       }),
-    ),
+    ],
   },
   audiences: {
     unit: ['audiences', 'hook-order'],
@@ -137,13 +139,13 @@ export const AREAS = Object.freeze({
       'redis-scripts',
     ],
     contract: ['webhook-queue', 'webhook-transitions', 'webhook-transitions-redis', 'occupancy'],
-    runs: inTurn(
-      runs(['redis', 'embedded', 'redis', 'cluster'], REPORTED, FAULTS_OF_WEBHOOKS, WEBHOOKS),
-      runs(['embedded', 'redis'], REPORTED, FAULTS_OF_WEBHOOKS, {
+    runs: [
+      ...runs(['redis', 'embedded', 'redis', 'cluster'], REPORTED, FAULTS_OF_WEBHOOKS, WEBHOOKS),
+      ...runs(['embedded', 'redis'], REPORTED, FAULTS_OF_WEBHOOKS, {
         ...WEBHOOKS,
         endpoint: SMALL_ENDPOINT,
       }),
-    ),
+    ],
   },
   doors: {
     unit: [
@@ -157,15 +159,15 @@ export const AREAS = Object.freeze({
       'every-door-reads',
     ],
     contract: [],
-    runs: inTurn(
-      runs(['redis', 'embedded'], OF_DOORS, [...COMMON, ...OF_REDIS, 'slowReaders']),
+    runs: [
+      ...runs(['redis', 'embedded'], OF_DOORS, [...COMMON, ...OF_REDIS, 'slowReaders']),
       // Who lags here soon lacks what the history no longer has.
-      runs(['embedded', 'redis'], OF_DOORS, [], {
+      ...runs(['embedded', 'redis'], OF_DOORS, [], {
         ...SLOW_READERS,
         historySize: 32,
         load: { ...LOAD, ...SLOW_READERS.load, rooms: 4, rate: 100, isBusy: true },
       }),
-    ),
+    ],
   },
   recovery: {
     unit: [

@@ -164,10 +164,10 @@ async function runFiles(tree, suite, files, seconds) {
  * @returns {Promise<Omit<Found, 'suite'>|null>}
  */
 async function runSeeds(tree, { area }, seconds) {
-  const { parts, faults } = AREAS[area].runs;
+  const { runs } = AREAS[area];
   let cpuMs = 0;
   for (let seed = Number(values.first); cpuMs < seconds * 1000; seed++) {
-    const part = parts[seed % parts.length];
+    const { faults, ...part } = runs[seed % runs.length];
     const only = someOf(faults, new Random(seed));
     const plan = drawPlan(seed, { ...part, only, chaosMs: CHAOS_MS });
     const outcome = await outcomeOf(plan, tree);
