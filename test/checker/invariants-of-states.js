@@ -6,6 +6,7 @@
 
 import { SEES_ALL } from './held.js';
 import { SETTLE_US } from './indexed-run.js';
+import { sizeOf } from './states.js';
 
 /** @typedef {import('./invariants.js').Run} Run */
 /** @typedef {import('./invariants.js').Answer} Answer */
@@ -16,6 +17,8 @@ import { SETTLE_US } from './indexed-run.js';
 const LEAST_TOMBSTONES = 8;
 /** A worker may know of this many changes that it has not sent yet. */
 const UNSENT = 10;
+/** A worker that decides a join may know of fewer changes that it has not handed out yet. */
+const WAITING = 100;
 
 /** @type {readonly Invariant[]} */
 export const INVARIANTS_OF_STATES = Object.freeze([
@@ -62,6 +65,13 @@ export const INVARIANTS_OF_STATES = Object.freeze([
     claim:
       'a member of a room with state begins again in its epoch only if it may lack a removal that is forgotten',
     asked: { finish: resetsAreNeeded },
+  },
+  {
+    id: 'I33',
+    anomaly: 'recovery without proof',
+    claim:
+      'the position of a member of a room with state is recovered only if the room keeps all later removals',
+    asked: { finish: recoveriesAreProven },
   },
 ]);
 
@@ -222,5 +232,19 @@ function* resetsAreNeeded({ states }) {
     yield !isSameEpoch || removals > LEAST_TOMBSTONES
       ? ''
       : `${member} was at ${last}, and had to begin again at ${line}:${offset}, after ${removals} removals`;
+  }
+}
+
+/** @param {Run} run @returns {Iterable<Answer>} */
+function* recoveriesAreProven({ states }) {
+  for (const { member, line, since, offset } of states.recoveries) {
+    let removals = 0;
+    for (const key of line.keys.keys()) {
+      const newest = line.newest(key, offset + WAITING);
+      if (newest?.value === null && newest.offset > since && newest.offset <= offset) removals++;
+    }
+    yield removals > sizeOf(line.room)
+      ? `${member} was recovered from ${since} at ${line}:${offset}, after ${removals} removals`
+      : '';
   }
 }

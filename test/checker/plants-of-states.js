@@ -1,6 +1,7 @@
 // plants-of-states.js: faults that the checker must find in records of rooms with state.
 
 import { STATE_MEMBERS, STATE_ROOM } from './state-model.js';
+import { sizeOf } from './states.js';
 
 const [ANN, BOB] = STATE_MEMBERS;
 
@@ -300,6 +301,19 @@ export const PLANTS_OF_STATES = [
       for (const key of ['a', 'b', 'c']) states.put(key);
       states.put('c', { removes: true });
       states.reset(ANN);
+    },
+  },
+  {
+    fault: 'a member is recovered from before a removal that is forgotten',
+    expected: ['I33'],
+    act: ({ states }) => {
+      states.put('a');
+      states.close(ANN);
+      for (let i = 0; i <= sizeOf(STATE_ROOM); i++) {
+        states.put(`b${i}`);
+        states.put(`b${i}`, { removes: true });
+      }
+      states.open(ANN);
     },
   },
 ];

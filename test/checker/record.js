@@ -89,7 +89,7 @@ export const NO_REPLY = 'no reply';
  *   |{what: 'ok', value: string, epoch: string, offset: number}
  *   |{what: 'fail'|'info', value: string, reason: string}
  *   |{what: 'holds', client: number, room: string, may: string[], surely: string[]}
- *   |{what: 'joined', client: number, room: string, epoch: string, offset: number, recovered: boolean}
+ *   |{what: 'joined', client: number, room: string, epoch: string, offset: number, recovered: boolean, since?: number}
  *   |{what: 'reset'|'synced', client: number, room: string, epoch: string, offset: number}
  *   |{what: 'change', client: number, room: string, key: string, value: string|null, epoch: string, offset: number}
  *   |{what: 'close', client: number}

@@ -43,10 +43,12 @@ class StatePlace extends Place {
 /** A member by WebSocket, which follows docs/protocol.md. */
 export class StateClient extends RecoveringClient {
   /**
-   * @param {Omit<ConstructorParameters<typeof RecoveringClient>[0], 'recorder'> & {recorder: Recorder}} parts
+   * @param {Omit<ConstructorParameters<typeof RecoveringClient>[0], 'recorder'> & {recorder: Recorder, newPages?: number}} parts
+   *   `newPages`: share of its joins that have no position, as those of a page that was loaded again
    */
-  constructor(parts) {
+  constructor({ newPages = 0, ...parts }) {
     super({ ...parts, recorder: /** @type {Recorder} */ (stateRecorder(parts.recorder)) });
+    this.newPages = newPages;
     this.states = parts.recorder;
     this.places = new Map(parts.rooms.map((room) => [room, new StatePlace(room)]));
     this.handlers = STATE_HANDLERS;
@@ -55,6 +57,12 @@ export class StateClient extends RecoveringClient {
   /** @param {StateWhat} what */
   note(what) {
     this.states.write({ type: 'state', ...what });
+  }
+
+  /** @override @param {Place} place */
+  join(place) {
+    if (this.newPages > 0 && this.random.next() < this.newPages) place.position = null;
+    super.join(place);
   }
 
   /** Does it record each message? */
@@ -80,7 +88,8 @@ export const STATE_HANDLERS = {
     if (place === undefined || place.isJoined || !state)
       return client.oddities.push(`joined ${room}`);
     place.isJoined = true;
-    note(client, { what: 'joined', client: client.id, room, epoch, offset, recovered });
+    const since = place.position?.offset;
+    note(client, { what: 'joined', client: client.id, room, epoch, offset, recovered, since });
     if (!recovered) forget(place, epoch);
     if (client.isJoined) client.attempts = 0;
   },

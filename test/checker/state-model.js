@@ -100,7 +100,7 @@ export class StateModel {
     if (member.isOpen) return;
     member.isOpen = true;
     const recovered = member.epoch === this.epoch;
-    this.emit({ what: 'joined', client, ...this.position, recovered });
+    this.emit({ what: 'joined', client, ...this.position, recovered, since: member.offset });
     if (!recovered) this.forget(member);
     this.catchUp(client);
   }

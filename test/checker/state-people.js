@@ -4,20 +4,17 @@
 import { pause } from '../harness/run.js';
 import { Publisher } from './publisher.js';
 import { StateClient, StateLibrary, stateRecorder } from './state-clients.js';
+import { ORDERS, sizeOf } from './states.js';
 
 /** One of them sends at most one update of a key in 50 ms. */
 const ROOMS = Object.freeze(['k.0', 'k.1', 'k.paced']);
-const KEYS = 40;
-/**
- * A room of orders: each has a key of its own, and is removed when others have come. So tombstones
- * are forgotten all the time.
- */
-const ORDERS = 'k.orders';
-const OPEN_ORDERS = 8;
 const ORDER_SHARE = 0.2;
+/** Their numbers come again, so one that was never removed is removed then. */
+const ORDER_NUMBERS = 64;
 /** More keys than a room may have, so that some are refused. */
 const WANTED_KEYS = 44;
 const REMOVED_SHARE = 0.2;
+const NEW_PAGES = 0.15;
 const CLIENTS = 24;
 const LIBRARIES = 9;
 const PUBLISHERS = 4;
@@ -32,7 +29,7 @@ const API_MS = 5000;
 const PAGE = 15;
 
 /** FANFARE_STATE of the servers. */
-export const STATE_RULES = `k.paced=${KEYS}/300s every 50ms,${ORDERS}=${OPEN_ORDERS}/300s,k.*=${KEYS}/300s`;
+export const STATE_RULES = `k.paced=${sizeOf('k.paced')}/300s every 50ms,${ORDERS}=${sizeOf(ORDERS)}/300s,k.*=${sizeOf('k')}/300s`;
 
 /** @typedef {Pick<StateClient|StateLibrary, 'id'|'hearsAll'|'shown'>} Shown */
 
@@ -60,7 +57,7 @@ export class StatePeople {
       { length: CLIENTS },
       (_, i) =>
         new StateClient({
-          ...{ id: id++, urls, recorder, random },
+          ...{ id: id++, urls, recorder, random, newPages: NEW_PAGES },
           rooms: i % 3 === 0 ? [...some(), ORDERS] : some(),
         }),
     );
@@ -85,7 +82,9 @@ export class StatePeople {
     );
     /** Others whose maps are compared, by room. @type {Map<string, readonly Shown[]>} */
     this.watched = new Map();
-    this.orders = 0;
+    /** Numbers of the oldest order that is open, and of the next one. */
+    this.oldestOrder = 0;
+    this.nextOrder = 0;
     /** Do publishers publish? */
     this.isStirring = true;
     /** @type {NodeJS.Timeout|undefined} */
@@ -160,17 +159,22 @@ export class StatePeople {
       const removes = random.next() < REMOVED_SHARE;
       publisher.publish(random.pick(ROOMS), { key, removes, bytes });
     }
-    if (random.next() * AGAIN_TICKS < 1) random.pick(libraries).again(random.pick(ROOMS));
+    if (random.next() * AGAIN_TICKS < 1)
+      random.pick(libraries).again(random.pick([...ROOMS, ORDERS]));
   }
 
-  /** A new order, a change of one that is open, or the removal of an old one. @param {Publisher} publisher */
+  /** A new order, a change of one that is open, or the removal of the oldest. @param {Publisher} publisher */
   #order(publisher) {
     const { random, bytes } = this;
+    if (!publisher.isReady) return;
+    const open = this.nextOrder - this.oldestOrder;
     const kind = random.below(3);
-    if (kind === 0) this.orders++;
-    const oldest = this.orders - OPEN_ORDERS;
-    const number = kind === 2 ? oldest + random.below(2) : this.orders - random.below(OPEN_ORDERS);
-    publisher.publish(ORDERS, { key: `order-${number}`, removes: kind === 2, bytes });
+    const removes = open >= sizeOf(ORDERS) || (kind === 0 && open > 1);
+    let number = this.oldestOrder;
+    if (removes) this.oldestOrder++;
+    else if (kind === 1 || open === 0) number = this.nextOrder++;
+    else number += random.below(open);
+    publisher.publish(ORDERS, { key: `order-${number % ORDER_NUMBERS}`, removes, bytes });
   }
 
   /**

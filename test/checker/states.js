@@ -10,6 +10,17 @@ import { Held, SEES_ALL } from './held.js';
 /** @typedef {import('./record.js').StateWhat} StateWhat */
 
 /**
+ * A room of orders: each has a key of its own, and is removed when others have come. So removals
+ * are forgotten all the time.
+ */
+export const ORDERS = 'k.orders';
+const OPEN_ORDERS = 8;
+const KEYS = 40;
+
+/** @param {string} room @returns {number} how many keys it may have, and how many removals it keeps */
+export const sizeOf = (room) => (room === ORDERS ? OPEN_ORDERS : KEYS);
+
+/**
  * A publication to a key.
  * @typedef {object} Put
  * @property {string} value
@@ -127,6 +138,8 @@ export class States {
   syncs = [];
   /** Removals that reached a member. @type {{member: string, line: Line, key: string, offset: number, held: Held}[]} */
   removals = [];
+  /** Members whose positions were recovered. @type {{member: string, line: Line, since: number, offset: number}[]} */
+  recoveries = [];
   /** Members that had to begin again, and what they had until then. @type {{member: string, line: Line, last: number, offset: number, isSameEpoch: boolean}[]} */
   resets = [];
   /** Two publications at one offset. @type {string[]} */
@@ -207,8 +220,13 @@ const TAKEN = {
     settle(states, value, 'info');
   },
 
-  joined(states, { t, client, room, epoch, offset, recovered }) {
+  joined(states, { t, client, room, epoch, offset, recovered, since }) {
     const member = states.member(client, room);
+    if (recovered && since !== undefined)
+      states.recoveries.push({
+        member: `${member}`,
+        ...{ line: states.line(room, epoch), since, offset },
+      });
     member.isOpen = true;
     member.openedAt = member.begunAt = t;
     member.begins = 0;
