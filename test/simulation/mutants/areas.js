@@ -25,11 +25,14 @@ const OF_REPLICAS = Object.freeze([
 const OF_COURIERS = Object.freeze(['courierKilled', 'courierFrozen', 'serverTerminated']);
 
 const FAULTS_OF_STATES = Object.freeze([
-  ...COMMON,
-  ...OF_REDIS,
-  'redisEvicts',
-  'staleReplicaPromoted',
+  ...['workerKilled', 'workerFrozen', 'machineSuspended', 'serverReloaded', 'clientsCut'],
 ]);
+/** They take a part of what Redis has. */
+const LOSSES = Object.freeze([
+  ...['redisEvicts', 'redisRolledBack', 'redisLosesASecond', 'staleReplicaPromoted', 'redisCut'],
+]);
+/** Readers become slower than the messages. */
+const SLOWNESS = Object.freeze(['linksSlow', 'slowReaders', 'connectionsStalled', 'clientsCut']);
 /** Those of couriers, of what they rely on, and of those who record events. */
 const FAULTS_OF_WEBHOOKS = Object.freeze([
   ...OF_COURIERS,
@@ -109,9 +112,12 @@ export const AREAS = Object.freeze({
     unit: ['state-sync', 'histories', 'history-reader', 'protocol', 'redis-scripts'],
     contract: ['state', 'redis-promises', 'history'],
     runs: [
-      ...runs(['redis', 'embedded', 'redis', 'sentinel'], ['states'], FAULTS_OF_STATES),
-      ...runs(['embedded', 'redis'], ['states'], FAULTS_OF_STATES, {
-        load: { ...LOAD, bytes: LARGE_BYTES },
+      ...runs(['embedded'], ['states'], FAULTS_OF_STATES, BUSY),
+      ...runs(['redis'], ['states'], [...FAULTS_OF_STATES, 'redisCut', 'redisFlushed'], BUSY),
+      ...runs(['redis', 'sentinel'], ['states'], LOSSES, BUSY),
+      ...runs(['embedded', 'redis'], ['states'], SLOWNESS, {
+        ...SLOW_READERS,
+        load: { ...BUSY.load, ...SLOW_READERS.load, bytes: LARGE_BYTES },
       }),
     ],
   },
@@ -160,9 +166,9 @@ export const AREAS = Object.freeze({
     ],
     contract: [],
     runs: [
-      ...runs(['redis', 'embedded'], OF_DOORS, [...COMMON, ...OF_REDIS, 'slowReaders']),
+      ...runs(['redis', 'embedded'], OF_DOORS, [...COMMON, ...OF_REDIS]),
       // Who lags here soon lacks what the history no longer has.
-      ...runs(['embedded', 'redis'], OF_DOORS, [], {
+      ...runs(['embedded', 'redis'], OF_DOORS, SLOWNESS, {
         ...SLOW_READERS,
         historySize: 32,
         load: { ...LOAD, ...SLOW_READERS.load, rooms: 4, rate: 100, isBusy: true },
