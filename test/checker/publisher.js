@@ -161,6 +161,11 @@ export class Publisher {
     });
   }
 
+  /** Loses its connection, and returns. */
+  leave() {
+    this.socket?.terminate();
+  }
+
   #connect() {
     const number = Number.parseInt(this.id.slice(1), 10) || 0;
     this.server = (number + this.attempts) % this.urls.length;

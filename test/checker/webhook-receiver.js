@@ -5,6 +5,7 @@
 //
 //   repeated      an id that had been answered with 2xx comes again
 //   disordered    the states of a room, its messages, or the transitions of a user do not ascend
+//   overlapping   one of these begins while another one of its order is under way
 //
 // A failing answer is a status, none at all, or a reset. In half of the last two the receiver has
 // handled the event: its answer is lost.
@@ -45,6 +46,13 @@ const FAILURES = Object.freeze([...Array(6).fill('500'), '503', ...Array(2).fill
  * @property {number} atMs
  */
 
+/**
+ * A request without an answer.
+ * @typedef {object} UnderWay
+ * @property {string} id @property {Known} known @property {number} atMs
+ * @property {() => void} end it is answered, or its sender has given up
+ */
+
 /** An id's history. */
 class Known {
   /** @param {Known|undefined} before the event before it of the same user in the same room */
@@ -60,6 +68,11 @@ class Known {
 
   get isAside() {
     return this.failures >= STEPS_ASIDE || this.follows;
+  }
+
+  /** Has it left the order of its room, or may it with the one before it? */
+  get mayOvertake() {
+    return this.isAside || this.before?.isAside === true;
   }
 
   /** @param {number} recordedMs by performance.now() */
@@ -97,6 +110,10 @@ export class WebhookReceiver {
     this.repeated = [];
     /** @type {string[]} */
     this.disordered = [];
+    /** @type {{atMs: number, text: string}[]} */
+    this.overlapping = [];
+    /** Requests without an answer, by order. @type {Map<string, Set<UnderWay>>} */
+    this.underWay = new Map();
     /** Requests whose signature is wrong. */
     this.unverified = 0;
     this.gaps = 0;
@@ -163,6 +180,7 @@ export class WebhookReceiver {
     const id = headers['webhook-id'];
     const { type, timestamp, data } = body;
     const known = this.#meet(id, body);
+    const underWay = this.#begin(id, known, body, request.socket);
     /** @type {Attempt} */
     const attempt = {
       id,
@@ -181,7 +199,36 @@ export class WebhookReceiver {
       });
     if (this.failing > 0 && answer === '204' && this.random.next() < SLOW_SHARE)
       await pause(this.random.between(...SLOW_MS));
+    if (attempt.answer !== 'late') underWay?.end();
     this.#answer(attempt, known, request.socket, response);
+  }
+
+  /**
+   * The events of an order come one after the other. A courier that stands still leaves its
+   * connection open, and its successor begins when the lease has ended.
+   * @param {string} id @param {Known} known @param {WebhookBody} body
+   * @param {import('node:net').Socket} socket
+   */
+  #begin(id, known, { type, data }, socket) {
+    const order = orderOf(type, data);
+    if (order === null) return null;
+    const atMs = performance.now();
+    const all = this.underWay.get(order) ?? new Set();
+    this.underWay.set(order, all);
+    for (const other of all)
+      if (atMs < other.atMs + ANSWER_MS && !known.mayOvertake && !other.known.mayOvertake)
+        this.overlapping.push({ atMs, text: `${order}: ${id} while ${other.id} is under way` });
+    /** @type {UnderWay} */
+    const one = {
+      ...{ id, known, atMs },
+      end() {
+        socket.off('close', one.end);
+        all.delete(one);
+      },
+    };
+    all.add(one);
+    socket.once('close', one.end);
+    return one;
   }
 
   /** @param {string} id @param {WebhookBody} body */
@@ -244,8 +291,8 @@ export class WebhookReceiver {
   /** @param {Known} known @param {string} type @param {Record<string, any>} data */
   #follow({ isAside }, type, data) {
     const { epoch, sequence } = data;
-    if (epoch === undefined) return;
-    const order = `${type === 'message.published' ? 'messages' : 'states'} ${data.room ?? `u:${data.user}`}`;
+    const order = orderOf(type, data);
+    if (order === null) return;
     const { gaps } = this;
     const before = this.latest.get(order);
     // If Redis came back with an older state, events wait there that later ones had replaced. A gap
@@ -281,6 +328,12 @@ export class WebhookReceiver {
     this.reading = this.nextReading;
     return this.reading;
   }
+}
+
+/** @param {string} type @param {Record<string, any>} data @returns {string|null} null: it has none */
+function orderOf(type, { room, user, epoch }) {
+  if (epoch === undefined) return null;
+  return `${type === 'message.published' ? 'messages' : 'states'} ${room ?? `u:${user}`}`;
 }
 
 /** Handled or not: the sender does not know. @param {Answer} answer */

@@ -12,8 +12,12 @@ import { readTruth } from './webhook-truth.js';
 const FAILING = 1 / 3;
 /** Of calm, after which the receiver must know the truth. */
 const CALM_MS = 60_000;
-/** A fault has its effects so long before and after: a lease that ends, an uncommitted answer. */
-const MARGIN_MS = /** @type {const} */ ([1000, 20_000]);
+/** An answer is committed so long after it, at most. */
+const COMMIT_MS = 1000;
+/** A fault has its effects so long after it: a lease that ends. */
+const AFTER_MS = 20_000;
+/** Who stops or stands still gets no answer to what is under way. */
+const UNDER_WAY_MS = 3000;
 const TYPES = Object.freeze([
   ...['room.occupied', 'room.vacated', 'member.joined', 'member.left'],
   ...['user.connected', 'user.disconnected'],
@@ -58,11 +62,18 @@ export class WebhookWatch {
 
   /** A fault begins. @param {number} [lostMs] of data @returns {() => void} it is healed */
   fault(lostMs = 0) {
-    const fault = { fromMs: performance.now() - lostMs, toMs: Number.POSITIVE_INFINITY };
+    const fromMs = performance.now() - lostMs - COMMIT_MS;
+    const fault = { fromMs, toMs: Number.POSITIVE_INFINITY };
     this.faults.push(fault);
     return () => {
-      fault.toMs = performance.now();
+      fault.toMs = performance.now() + AFTER_MS;
     };
+  }
+
+  /** A courier stops or stands still. Others go on, and nothing that was stored is lost. */
+  stop() {
+    const nowMs = performance.now();
+    this.faults.push({ fromMs: nowMs - COMMIT_MS, toMs: nowMs + UNDER_WAY_MS });
   }
 
   /** Waits for calm. @returns {Promise<string[]>} how the receiver's model differs from the truth */
@@ -79,13 +90,17 @@ export class WebhookWatch {
 
   /** Events that were repeated although the courier knew that they were delivered. */
   get repeated() {
-    return this.receiver.repeated.filter(
-      ({ acceptedMs }) =>
-        !this.faults.some(
-          ({ fromMs, toMs }) =>
-            acceptedMs > fromMs - MARGIN_MS[0] && acceptedMs < toMs + MARGIN_MS[1],
-        ),
-    );
+    return this.receiver.repeated.filter(({ acceptedMs }) => !this.#isInDoubt(acceptedMs));
+  }
+
+  /** Events that did not wait for the one before them. */
+  get overlapping() {
+    return this.receiver.overlapping.filter(({ atMs }) => !this.#isInDoubt(atMs));
+  }
+
+  /** @param {number} ms @returns {boolean} may a fault have lost what the courier knew then? */
+  #isInDoubt(ms) {
+    return this.faults.some(({ fromMs, toMs }) => ms > fromMs && ms < toMs);
   }
 
   /** From any server that answers in full. @returns {Promise<Truth>} */

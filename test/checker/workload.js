@@ -19,6 +19,9 @@ const TICK_MS = 10;
 /** A server that is asked to publish less often is not known to be away. */
 const RATE_AT_REST = 5;
 const APPEND_MS = 400;
+/** In a busy run this share of messages with a key is followed by the end of the connection. */
+const BROKEN_SENDS = 0.05;
+const BROKEN_MS = /** @type {const} */ ([0, 6]);
 /** This many clients start at a time, so that the start is no storm. */
 const STARTED_AT_ONCE = 25;
 const START_PAUSE_MS = 20;
@@ -353,6 +356,9 @@ export class Workload {
     const rooms = this.isResting ? all.filter((room) => !room.startsWith(HISTORY_PREFIX)) : all;
     if (rooms.length === 0) return;
     publisher.publish(this.random.pick(rooms), { bytes: this.load.bytes });
+    const isBroken = publisher.isKeyed && this.bustle !== null && !this.isResting;
+    if (isBroken && this.random.next() < BROKEN_SENDS)
+      setTimeout(() => publisher.leave(), this.random.between(...BROKEN_MS));
   }
 
   /** @param {number} from @returns {Publisher|undefined} */

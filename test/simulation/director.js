@@ -23,8 +23,17 @@ const BACK_MS = 60_000;
 const HARMLESS_TO_COURIERS = new Set([
   ...['serverReloaded', 'workerKilled', 'workerFrozen', 'slowReaders', 'redisEvicts'],
 ]);
+/** What was stored before them stays. */
+const STOPS = new Set([
+  ...['courierKilled', 'courierFrozen', 'machineSuspended', 'machineAsleep', 'serverTerminated'],
+]);
 /** Nobody tells the other servers that these workers are dead. */
 const ENDS_SESSIONS = new Set(['machineLost', 'primaryKilled']);
+/** A session that was cleared may come back with the former data. */
+const BRINGS_BACK = new Set([
+  ...['redisLosesASecond', 'redisRolledBack', 'staleReplicaPromoted', 'primaryOfRedisLost'],
+  ...['primaryOfRedisApart', 'brainSplit'],
+]);
 /** After three heartbeats of presence they find out. */
 const DEAD_MS = 35_000;
 /** What a client is told whose link was cut for longer than it may take to answer a ping. */
@@ -53,6 +62,7 @@ export async function direct(world, plan, recorder) {
   const backend = plan.hooks === undefined ? null : startBackend(world, plan);
   for (const server of world.servers) server.start();
   for (const server of world.servers) await world.whole(server);
+  if (plan.ageMs) await pause(plan.ageMs);
   const workload = new Workload(
     {
       ...{
@@ -87,7 +97,7 @@ export async function direct(world, plan, recorder) {
     if (backend !== null) backend.isCalm = false;
     await chaos(world, plan, recorder, watch);
     if (backend !== null) backend.isCalm = true;
-    return calm(workload, recorder, watch);
+    return calm(world, recorder, watch);
   }
   // Only the script moves its clients.
   workload.population?.silence();
@@ -99,7 +109,7 @@ export async function direct(world, plan, recorder) {
   // The checker has no record of them.
   await Promise.all(stage.others.map((client) => client.stop()));
   healed?.();
-  return { ...(await calm(workload, recorder, watch)), unmet: stage.unmet };
+  return { ...(await calm(world, recorder, watch)), unmet: stage.unmet };
 }
 
 /** @param {import('./world.js').World} world @param {any} plan */
@@ -132,8 +142,7 @@ async function chaos(world, { schedule }, recorder, watch) {
     // In a busy run everybody rests before a long pause, so that it shows what is left wrong.
     if (isBusy && isLong && workload.population !== null) {
       workload.rest(true);
-      await pause(FLICKER_MS);
-      await workload.population.census();
+      await census(world);
     } else await pause(waitMs);
     workload.rest(false);
     if (isBusy && (i + 1 === schedule.length || schedule[i + 1].isLong)) {
@@ -149,7 +158,9 @@ async function suffer(world, { name, holdMs, seed, losesClients }, recorder, wat
   const random = new Random(seed);
   recorder.write({ type: 'start', name });
   const lostMs = name === 'redisRolledBack' ? world.oldestSnapshotMs : 0;
-  const healed = HARMLESS_TO_COURIERS.has(name) ? undefined : watch?.fault(lostMs);
+  if (STOPS.has(name)) watch?.stop();
+  const isHarmless = STOPS.has(name) || HARMLESS_TO_COURIERS.has(name);
+  const healed = isHarmless ? undefined : watch?.fault(lostMs);
   const heal = await world.faults[name].inflict(world, random);
   if (losesClients)
     world.workload.population?.lose(LEAVING_SHARE, () => random.between(0, LATE_MS));
@@ -159,15 +170,26 @@ async function suffer(world, { name, holdMs, seed, losesClients }, recorder, wat
   healed?.();
   // Users who went home meanwhile are in the lists until then.
   if (ENDS_SESSIONS.has(name) && world.workload.bustle !== null) await pause(DEAD_MS);
+  if (BRINGS_BACK.has(name)) world.broughtBackMs = performance.now();
   recorder.write({ type: 'stop', name });
 }
 
-/** @param {Workload} workload @param {any} recorder @param {WebhookWatch|null} watch */
-async function calm(workload, recorder, watch) {
-  workload.rest(true);
-  if (!workload.isResting || workload.population === null) await pause(SETTLE_US / 1000 + 1000);
-  else await pause(FLICKER_MS);
+/** Rests until lists must be right, and compares them. @param {import('./world.js').World} world */
+async function census({ workload, broughtBackMs }) {
+  await pause(Math.max(FLICKER_MS, broughtBackMs + DEAD_MS - performance.now()));
   await workload.population?.census();
+}
+
+/** @param {import('./world.js').World} world @param {any} recorder @param {WebhookWatch|null} watch */
+async function calm(world, recorder, watch) {
+  /** @type {Workload} */
+  const workload = world.workload;
+  workload.rest(true);
+  if (workload.isResting && workload.population !== null) await census(world);
+  else {
+    await pause(SETTLE_US / 1000 + 1000);
+    await workload.population?.census();
+  }
   workload.bustle?.comeBack();
   workload.population?.silence();
   await workload.joined(SETTLE_US / 1000).catch(() => {});
@@ -196,6 +218,7 @@ async function calm(workload, recorder, watch) {
     oddities,
     unmarked,
     repeated: watch?.repeated.length ?? 0,
+    overlapping: watch?.overlapping.map(({ text }) => text) ?? [],
     disordered: watch?.receiver.disordered ?? [],
     webhooks: watch?.receiver.attempts.length ?? 0,
   };

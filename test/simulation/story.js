@@ -20,7 +20,7 @@ export function tell({ broken, faults, end }, trace) {
     lines.push(`${id}: ${claim}. ${violations} times it did not hold:`, ...examples.map(indent));
   if (faults.length > 0) lines.push('errors that nothing caught:', ...faults.map(indent));
   if (end === null) lines.push('the run did not end');
-  for (const name of /** @type {const} */ (['unmet', 'differences', 'oddities', 'disordered']))
+  for (const name of ['unmet', 'differences', 'oddities', 'disordered', 'overlapping', 'kept'])
     if (end !== null && end[name]?.length > 0)
       lines.push(`${name}:`, ...end[name].slice(0, 5).map(indent));
   if (end?.unmarked) lines.push(end.unmarked);

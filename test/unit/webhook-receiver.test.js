@@ -18,7 +18,7 @@ async function start(t) {
    */
   const send = async (type, sequence, user = 'ann', atMs = Date.now()) => {
     const id = `evt_${type}_${user}_${sequence}`;
-    const data = { room: 'r', user, epoch: '7', sequence };
+    const data = { room: 'r', user, sequence, ...(type !== 'webhook.gap' && { epoch: '7' }) };
     const body = JSON.stringify({ type, timestamp: new Date(atMs).toISOString(), data });
     const now = new Date();
     return fetch(receiver.url, {
@@ -83,6 +83,24 @@ test('an event that waits for one of its user which had stepped aside may come l
   assert.deepEqual(receiver.disordered, []);
   await send('member.joined', 2.5, 'ann', beganMs + 60_000);
   assert.deepEqual(receiver.disordered, ['states r: member.joined 2.5 after 3']);
+});
+
+test('an event that does not wait for the one before it is found, also if it is the same one', async (t) => {
+  const { receiver, send } = await start(t);
+  /** @type {(() => void)[]} */
+  const reads = [];
+  receiver.readTruth = () => new Promise((resolve) => reads.push(() => resolve(truthOf([]))));
+  const gap = send('webhook.gap', 1);
+  await until(() => reads.length === 1);
+  // Both wait for the reading.
+  const sent = [send('member.joined', 1), send('member.joined', 1)];
+  await until(() => receiver.overlapping.length === 1);
+  const [{ text }] = receiver.overlapping;
+  assert.match(text, /^states r: (\S+) while \1 is under way$/);
+  reads[0]();
+  assert.deepEqual(await Promise.all([gap, ...sent]), [204, 204, 204]);
+  await send('member.left', 2);
+  assert.equal(receiver.overlapping.length, 1);
 });
 
 test('a wrong signature is refused', async (t) => {

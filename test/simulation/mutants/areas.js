@@ -1,11 +1,12 @@
 // areas.js: which tests should find a planted bug, the cheap ones first.
 
-import { SLOW_READERS } from '../simulation.js';
+import { AGE_MS, SLOW_READERS } from '../simulation.js';
 
 /**
  * @typedef {keyof typeof AREAS} Area
  * @typedef {Partial<import('../simulation.js').Plan>} Part of a plan
- * @typedef {Part & {faults: readonly string[]}} Shape of a run: some of these faults happen in it
+ * @typedef {Part & {faults: readonly string[], chaosMs?: number}} Shape of a run: some of these faults
+ *   happen in it, for so long
  */
 
 /** Faults that any area meets. */
@@ -22,8 +23,6 @@ const OF_REPLICAS = Object.freeze([
   'staleReplicaPromoted',
   'primaryOfRedisLost',
 ]);
-const OF_COURIERS = Object.freeze(['courierKilled', 'courierFrozen', 'serverTerminated']);
-
 const FAULTS_OF_STATES = Object.freeze([
   ...['workerKilled', 'workerFrozen', 'machineSuspended', 'serverReloaded', 'clientsCut'],
 ]);
@@ -33,12 +32,21 @@ const LOSSES = Object.freeze([
 ]);
 /** Readers become slower than the messages. */
 const SLOWNESS = Object.freeze(['linksSlow', 'slowReaders', 'connectionsStalled', 'clientsCut']);
-/** Those of couriers, of what they rely on, and of those who record events. */
-const FAULTS_OF_WEBHOOKS = Object.freeze([
-  ...OF_COURIERS,
-  ...['workerKilled', 'serverReloaded', 'primaryKilled', 'machineSuspended', 'linksSlow'],
-  ...['redisCut', 'redisFrozen', 'redisReset', 'redisEmptied', 'redisRolledBack'],
-  ...['redisLosesASecond', 'redisFlushed', 'slotsMoved'],
+/** Partitions of recorded events pass from courier to courier, and nothing is lost. */
+const OF_COURIERS = Object.freeze([
+  ...['courierKilled', 'courierFrozen', 'serverReloaded', 'serverTerminated', 'machineSuspended'],
+  ...['workerKilled', 'clientsReset'],
+]);
+/** What was recorded is lost, or comes again. */
+const OF_RECORDS = Object.freeze([
+  ...['redisEmptied', 'redisRolledBack', 'redisLosesASecond', 'redisFlushed', 'primaryKilled'],
+  ...[...OF_REPLICAS, 'slotsMoved', 'courierKilled', 'serverTerminated'],
+]);
+/** Answers are late or lost. */
+const OF_REPORTERS = Object.freeze([
+  ...['workerKilled', 'workerFrozen', 'clientsReset', 'clientsCut', 'linksSlow'],
+  ...['machineSuspended', 'courierFrozen', 'serverReloaded'],
+  ...['redisCut', 'redisFrozen', 'redisReset'],
 ]);
 
 /** The topologies in which an area's code runs. The servers are few, so that many runs fit in a minute. */
@@ -63,6 +71,7 @@ const WEBHOOKS = Object.freeze({
   hasWebhooks: true,
   messages: ['h.0', 'h.2', 'p.1'],
   load: { ...LOAD, isBusy: true, keyed: 2 },
+  env: NO_CAPS,
 });
 /** A state takes several steps to send. */
 const LARGE_BYTES = 2500;
@@ -86,7 +95,7 @@ const CROWDED = Object.freeze({
 /**
  * @param {readonly (keyof typeof TOPOLOGIES)[]} topologies of successive seeds
  * @param {readonly string[]} groups of the population @param {readonly string[]} faults
- * @param {Part} [more] @param {readonly Variant[]} [variants] of successive seeds, in each topology
+ * @param {Partial<Shape>} [more] @param {readonly Variant[]} [variants] of successive seeds, in each topology
  * @returns {readonly Shape[]}
  */
 function runs(topologies, groups, faults, more = {}, variants = [{}]) {
@@ -104,6 +113,12 @@ function runs(topologies, groups, faults, more = {}, variants = [{}]) {
     };
     return topologies.map((name) => ({ ...TOPOLOGIES[name], ...part, ...variant, load }));
   });
+}
+
+/** @param {(readonly Shape[])[]} lists @returns {readonly Shape[]} the first of each, and so on */
+function inTurn(...lists) {
+  const most = Math.max(...lists.map(({ length }) => length));
+  return Array.from({ length: most }, (_, i) => lists.flatMap((list) => list[i] ?? [])).flat();
 }
 
 /** `runs`: the shapes of successive simulated runs that meet such a bug. */
@@ -145,13 +160,16 @@ export const AREAS = Object.freeze({
       'redis-scripts',
     ],
     contract: ['webhook-queue', 'webhook-transitions', 'webhook-transitions-redis', 'occupancy'],
-    runs: [
-      ...runs(['redis', 'embedded', 'redis', 'cluster'], REPORTED, FAULTS_OF_WEBHOOKS, WEBHOOKS),
-      ...runs(['embedded', 'redis'], REPORTED, FAULTS_OF_WEBHOOKS, {
-        ...WEBHOOKS,
-        endpoint: SMALL_ENDPOINT,
+    runs: inTurn(
+      runs(['redis', 'embedded', 'cluster'], REPORTED, OF_COURIERS, {
+        ...{ ...WEBHOOKS, ageMs: AGE_MS, chaosMs: 60_000 },
       }),
-    ],
+      runs(['redis', 'sentinel', 'embedded', 'cluster'], REPORTED, OF_RECORDS, WEBHOOKS),
+      runs(['redis', 'cluster', 'embedded'], REPORTED, OF_REPORTERS, WEBHOOKS),
+      runs(['embedded', 'redis'], REPORTED, OF_COURIERS, {
+        ...{ ...WEBHOOKS, endpoint: SMALL_ENDPOINT },
+      }),
+    ),
   },
   doors: {
     unit: [

@@ -29,7 +29,7 @@ import { parseArgs } from 'node:util';
 import { Random } from '../../checker/random.js';
 import { runPlan } from '../run-plan.js';
 import { kindOf } from '../shrink.js';
-import { drawPlan } from '../simulation.js';
+import { drawPlan, isPossible } from '../simulation.js';
 import { AREAS } from './areas.js';
 import { MUTANTS } from './list.js';
 
@@ -168,8 +168,8 @@ async function runSeeds(tree, { area }, seconds) {
   let cpuMs = 0;
   for (let seed = Number(values.first); cpuMs < seconds * 1000; seed++) {
     const { faults, ...part } = runs[seed % runs.length];
-    const only = someOf(faults, new Random(seed));
-    const plan = drawPlan(seed, { ...part, only, chaosMs: CHAOS_MS });
+    const only = someOf(possible(faults, part), new Random(seed));
+    const plan = drawPlan(seed, { chaosMs: CHAOS_MS, ...part, only });
     const outcome = await outcomeOf(plan, tree);
     cpuMs += outcome.cpuMs;
     if (outcome.broke === null) continue;
@@ -189,6 +189,11 @@ async function failsAnyway(plan) {
   console.log(`seed ${seed} fails without a bug, too (${broke}):
   node test/run.js simulate --seed ${seed} --plan '${JSON.stringify(rest)}'`);
   return true;
+}
+
+/** @param {readonly string[]} faults @param {import('./areas.js').Part} part */
+function possible(faults, { topology = 'redis', hasWebhooks = false }) {
+  return faults.filter((name) => isPossible(name, { topology, hasWebhooks, only: faults }));
 }
 
 /** @param {readonly string[]} faults @param {Random} random */
