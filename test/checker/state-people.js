@@ -6,8 +6,8 @@ import { Publisher } from './publisher.js';
 import { StateClient, StateLibrary, stateRecorder } from './state-clients.js';
 import { ORDERS, sizeOf } from './states.js';
 
-/** One of them sends at most one update of a key in 50 ms. */
-const ROOMS = Object.freeze(['k.0', 'k.1', 'k.paced']);
+/** Some of them send their members at most one update of a key in 100 ms. */
+const ROOMS = Object.freeze(['k.0', 'k.paced.0', 'k.paced.1']);
 const ORDER_SHARE = 0.2;
 /** Their numbers come again, so one that was never removed is removed then. */
 const ORDER_NUMBERS = 64;
@@ -29,7 +29,7 @@ const API_MS = 5000;
 const PAGE = 15;
 
 /** FANFARE_STATE of the servers. */
-export const STATE_RULES = `k.paced=${sizeOf('k.paced')}/300s every 50ms,${ORDERS}=${sizeOf(ORDERS)}/300s,k.*=${sizeOf('k')}/300s`;
+export const STATE_RULES = `k.paced.*=${sizeOf('k.paced')}/300s every 100ms,${ORDERS}=${sizeOf(ORDERS)}/300s,k.*=${sizeOf('k')}/300s`;
 
 /** @typedef {Pick<StateClient|StateLibrary, 'id'|'hearsAll'|'shown'>} Shown */
 

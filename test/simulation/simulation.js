@@ -21,8 +21,12 @@ const SECRET = 'ab'.repeat(32);
 const STATE_DIR = '/state';
 const MINUTE_MS = 60_000;
 const CHAOS_MS = 2 * MINUTE_MS;
-/** Some pauses are long enough for all to settle, so everything accepted before must have arrived. */
+/**
+ * Some pauses are long enough for all to settle, so everything accepted before must have arrived. A
+ * short run has one, at its end.
+ */
 const LONG_QUIET_SHARE = 0.15;
+const SHORT_MS = 30_000;
 const LONG_QUIET_MS = 16_000;
 /** After the faults: calm, the truth of webhooks, markers, the end. */
 const REST_MS = 12 * MINUTE_MS;
@@ -237,7 +241,7 @@ function drawSchedule({ topology, hasWebhooks }, random, chaosMs, only) {
   /** @type {import('./director.js').Step[]} */
   const schedule = [];
   for (let atMs = 0; atMs < chaosMs; ) {
-    const isLong = random.next() < LONG_QUIET_SHARE;
+    const isLong = random.next() < LONG_QUIET_SHARE && chaosMs > SHORT_MS;
     const waitMs = isLong ? LONG_QUIET_MS : random.between(low, high);
     const count = some.length === 0 ? 0 : random.next() < together ? 2 : 1;
     const faults = Array.from({ length: count }, () => {
