@@ -195,8 +195,10 @@ const TAKEN = {
   },
 
   repeat(checker, event) {
-    const sight = checker.run.sighted(event);
+    const { run } = checker;
+    const sight = run.sighted(event);
     checker.ask(sight.isGenuine ? 'repeat' : 'stray', sight);
+    run.repeat(sight);
   },
 
   resync(checker, { client, room, epoch, offset }) {

@@ -107,6 +107,8 @@ export class Member {
      */
     this.latest = new Map();
     this.markerAt = Number.POSITIVE_INFINITY;
+    /** The last offset that came since the latest reply or `resync`, even if the client dropped it. */
+    this.wireAt = Number.NEGATIVE_INFINITY;
   }
 
   /** Is a replay under way? */
@@ -127,6 +129,7 @@ export class Member {
     this.from = this.last = this.replayTo = offset;
     this.skipped = null;
     this.tail = null;
+    this.wireAt = Number.NEGATIVE_INFINITY;
     this.latest.clear();
   }
 
@@ -508,6 +511,12 @@ export class IndexedRun {
       stream.skipped.add(skipped);
     }
     if (offset > member.last) member.last = offset;
+    member.wireAt = offset;
+  }
+
+  /** The client has dropped it. @param {Sight} sight */
+  repeat({ member, offset }) {
+    member.wireAt = offset;
   }
 
   /**
@@ -559,6 +568,7 @@ export class IndexedRun {
     if (!member.hasHistory) return;
     if (isRecovered && stream === member.stream) {
       member.replayTo = offset;
+      member.wireAt = Number.NEGATIVE_INFINITY;
       return;
     }
     member.beginSpan(stream, Math.max(0, offset - member.asked));

@@ -496,10 +496,12 @@ export class Model {
     const recovered = isProved || (since !== undefined && this.faults.forgesRecovery === true);
     this.emit({ type: 'reply', client, room, epoch, offset: top, recovered });
     this.clients[client].joined.add(room);
-    // Live ones start above the reply's offset; in a recovery they may be repeated.
     if (!isProved) positions.set(room, { epoch, last: top, floor: top });
     if (this.faults.cutsReplays) missed.pop();
     if (isProved) for (const message of missed) this.hand(client, message);
+    // Live ones start above the reply's offset.
+    const reached = positions.get(room);
+    if (reached !== undefined) reached.floor = top;
   }
 
   /** @param {Worker} worker @param {string} room */

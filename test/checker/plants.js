@@ -173,6 +173,15 @@ export const PLANTS = [
     },
   },
   {
+    fault: 'a message is sent twice with history, and the client drops it',
+    expected: ['I4'],
+    edit: (events, pick) => {
+      const at = somewhere(events, pick, ({ room }) => room.startsWith('h.'));
+      const event = /** @type {import('./story.js').Delivery} */ (events[at]);
+      events.splice(at + 1, 0, { ...event, type: 'repeat' });
+    },
+  },
+  {
     fault: 'two messages change places on the wire, and the client drops the one that is late',
     expected: ['I4', 'I5'],
     act: (model) => {
@@ -219,7 +228,8 @@ export const PLANTS = [
       model.close(0);
       const message = model.place(model.invoke('a', 'h.0'));
       model.acks.push({ ...message, type: 'ok' });
-      for (const client of [0, 1, 2, 3]) model.hand(client, message);
+      model.hand(0, message);
+      model.announce(message);
     },
   },
   {

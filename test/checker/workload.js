@@ -164,6 +164,11 @@ export class Workload {
     return [...this.clients, ...(this.population?.everybody ?? [])];
   }
 
+  /** Rooms that somebody is in, or wants to be in. */
+  get joinedRooms() {
+    return [...new Set(this.everybody.flatMap(({ places }) => [...places.keys()]))];
+  }
+
   /** Messages that were certainly not accepted, so far. */
   get refused() {
     return this.publishers.reduce((sum, { refused }) => sum + refused, 0);
