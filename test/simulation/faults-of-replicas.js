@@ -108,7 +108,10 @@ export const FAULTS_OF_REPLICAS = Object.freeze({
       const { cluster, workload } = world;
       if (cluster === null) throw new Error('needs a cluster');
       for (let i = random.below(MAX_SLOTS); i >= 0; i--)
-        cluster.move(slotOf(random.pick(workload.rooms)), random.below(world.primaries.length));
+        cluster.move(
+          slotOf(random.pick(workload.joinedRooms)),
+          random.below(world.primaries.length),
+        );
       return () => world.until(() => cluster.moves.size === 0, FAILOVER_MS);
     },
   },

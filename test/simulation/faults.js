@@ -22,6 +22,7 @@ import { cut, FAULTS_OF_REPLICAS, pause } from './faults-of-replicas.js';
 /** A server with more unexpected deaths in a minute gives up. */
 const MAX_KILLS = 3;
 const KILL_WINDOW_MS = 65_000;
+const OVERLOAD_STEP_MS = 50;
 /** What a Redis that evicts keys takes in `redisEvicts`. */
 const EVICTED = /\bstate:\{/;
 
@@ -60,7 +61,8 @@ export const FAULTS = Object.freeze({
     },
   },
   primaryFrozen: {
-    holdMs: [200, 6000],
+    // The longest outlast the time limit of a request to the relay.
+    holdMs: [200, 10_000],
     inflict(world, random) {
       const { primary } = random.pick(world.servers);
       primary?.signal('SIGSTOP');
@@ -251,6 +253,25 @@ export const FAULTS = Object.freeze({
       const redis = anyOf(nodes, random);
       redis.freeze();
       return () => redis.thaw();
+    },
+  },
+  /** It has more to do than it can: its answers and messages come ever later. */
+  redisOverloaded: {
+    holdMs: [3000, 10_000],
+    needs: 'redis',
+    inflict(world, random) {
+      const { host } = anyOf(world.primaries, random);
+      const { network } = world.fleet;
+      const backs = world.servers.map(({ machine }) => network.way(host, machine.host));
+      const mostMs = random.between(500, 4000);
+      const growthMs = random.between(0.1, 0.8) * OVERLOAD_STEP_MS;
+      const timer = setInterval(() => {
+        for (const way of backs) way.extraMs = Math.min(mostMs, way.extraMs + growthMs);
+      }, OVERLOAD_STEP_MS);
+      return () => {
+        clearInterval(timer);
+        for (const way of backs) way.extraMs = 0;
+      };
     },
   },
   redisDown: restarted([500, 8000], 'kept'),

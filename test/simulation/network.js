@@ -189,7 +189,7 @@ export class Network {
   #attempts = [];
 
   /**
-   * Breaks connections between two hosts: both ends get a reset.
+   * Breaks connections between two hosts: both ends get a reset, after a part of what is on its way.
    * @param {string} one @param {string} other @param {(socket: SimulatedSocket) => boolean} [which]
    */
   breakConnections(one, other, which = () => true) {
@@ -197,8 +197,22 @@ export class Network {
       if (socket.fromHost !== one || socket.toHost !== other || !which(socket)) continue;
       const { peer } = socket;
       for (const end of [socket, peer])
-        if (end) this.simulator.schedule(0, end.owner, () => end.failWith());
+        if (end)
+          this.simulator.schedule(0, end.owner, () => {
+            if (end.peer !== null) this.#arriveInPart(end.peer, end);
+            end.failWith();
+          });
     }
+  }
+
+  /** @param {SimulatedSocket} socket with parcels on their way @param {SimulatedSocket} peer */
+  #arriveInPart(socket, peer) {
+    const [parcel] = socket.transit;
+    if (parcel === undefined || parcel === RESET || peer.destroyed) return;
+    if (this.#isCut(socket.fromHost, socket.toHost)) return;
+    const all = Buffer.concat(parcel.bytes);
+    const bytes = all.subarray(0, this.random.below(all.length + 1));
+    if (bytes.length > 0) peer.arrive({ bytes: [bytes], isEnd: false });
   }
 
   /**

@@ -81,12 +81,32 @@ const LARGE_BYTES = 2500;
 /** Endpoints that soon have more messages to hear than may wait. */
 const SMALL_ENDPOINT = Object.freeze({ maxPending: 2, concurrency: 2 });
 
-/** Rooms are empty now and then, and workers open them anew. @type {Variant} */
-const THIN = Object.freeze({ groups: ['visitors'], load: { clients: 3, rooms: 4 } });
+/** Clients come to a server that has heard less than the one before. @type {Variant} */
+const AHEAD = Object.freeze({
+  faults: ['linksSlow', 'redisCut', 'redisOverloaded', 'connectionsStalled', 'clientsReset'],
+  groups: ['streams'],
+  load: { clients: 10, rooms: 6, rate: 60 },
+});
+/** Redis has other data when a client comes back. @type {Variant} */
+const OTHER_DATA = Object.freeze({
+  faults: [
+    ...['redisEmptied', 'redisFlushed', 'redisRolledBack', 'redisLosesASecond'],
+    ...['failoverPlanned', 'staleReplicaPromoted', 'workerKilled', 'clientsCut'],
+  ],
+  groups: ['visitors'],
+  load: { clients: 6, rooms: 4, rate: 20 },
+});
+/** Readers that pause miss messages, and presence events, which steps do not bring. @type {Variant} */
+const SLOW = Object.freeze({
+  ...SLOW_READERS,
+  groups: ['people'],
+  load: { ...SLOW_READERS.load, clients: 4, rooms: 2, rate: 60, bytes: 1000 },
+});
 /** Flushes to a room are long enough to be interrupted. @type {Variant} */
 const CROWDED = Object.freeze({
-  ...{ groups: [], hiccups: 0.1, servers: 1, workers: 1 },
-  load: { clients: 44, rooms: 2, roomsPerClient: 1 },
+  ...SLOW_READERS,
+  ...{ groups: [], hiccups: 0.3, servers: 1, workers: 1 },
+  load: { ...SLOW_READERS.load, clients: 100, rooms: 1, roomsPerClient: 1, rate: 120, bytes: 1000 },
 });
 
 /**
@@ -197,34 +217,42 @@ export const AREAS = Object.freeze({
     ],
   },
   recovery: {
-    unit: [
-      'room-joins',
-      'room-sync',
-      'lagging-members',
-      'outage-notice',
-      'recovery-model',
-      'sse-recovery',
-      'hub',
-      'stream-interleavings',
-    ],
+    unit: ['room-joins', 'room-sync', 'recovery-model', 'sse-recovery', 'hub'],
     contract: ['history'],
+    runs: runs(['redis', 'sentinel'], [], [], BUSY, [AHEAD, OTHER_DATA]),
+  },
+  lagging: {
+    unit: ['lagging-members', 'sse-recovery', 'stream-interleavings', 'recovery-model'],
+    contract: [],
     runs: runs(
-      ['redis', 'cluster', 'embedded', 'redis'],
-      ['streams', 'libraries', 'visitors', 'people'],
-      [...COMMON, ...OF_REDIS, ...OF_REPLICAS, 'slotsMoved'],
-      BUSY,
-      [{}, THIN, { groups: ['people'] }, CROWDED],
+      ['redis'],
+      [],
+      ['slowReaders', 'redisDown', 'redisRolledBack', 'redisLosesASecond', 'clientsReset'],
+      { load: { ...LOAD, isBusy: true }, historySize: 150 },
+      [SLOW, CROWDED],
+    ),
+  },
+  outages: {
+    unit: ['outage-notice', 'hub'],
+    contract: [],
+    runs: runs(
+      ['cluster', 'redis'],
+      ['people'],
+      ['slotsMoved', 'redisFlaps', 'linksSlow', 'clientsReset'],
+      { ...BUSY, load: { ...LOAD, isBusy: true, clients: 2, rooms: 2 } },
     ),
   },
   redis: {
     unit: ['redis-publisher', 'redis-broker', 'redis-identity', 'data-loss'],
     contract: ['redis-promises', 'broker', 'history'],
     runs: runs(
-      ['redis', 'sentinel', 'cluster'],
+      ['redis', 'cluster'],
       ['visitors'],
-      [...OF_REDIS, ...OF_REPLICAS, 'redisForbidsChannels', 'linksSlow', 'clientsReset'],
+      [
+        ...['redisOverloaded', 'redisReset', 'redisFlaps', 'redisFull', 'redisForbidsChannels'],
+        ...['linksSlow', 'connectionsStalled', 'clientsReset'],
+      ],
       { load: { ...LOAD, isBusy: true, keyed: 1, stubborn: 1, clients: 12, roomsPerClient: 3 } },
-      [{}, THIN],
     ),
   },
   relay: {
@@ -233,7 +261,7 @@ export const AREAS = Object.freeze({
     runs: runs(
       ['embedded'],
       ['states', 'visitors'],
-      [...COMMON, 'primaryKilled', 'primaryFrozen', 'serverTerminated'],
+      ['primaryFrozen', 'primaryKilled', 'serverTerminated', 'workerFrozen', 'clientsReset'],
       { load: { ...LOAD, isBusy: true, stubborn: 2 } },
     ),
   },

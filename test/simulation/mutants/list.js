@@ -405,7 +405,7 @@ export const MUTANTS = Object.freeze([
     file: 'src/recovery/outage-notice.js',
     find: '      this.lostRooms.add(room);\n',
     replace: '',
-    area: 'recovery',
+    area: 'outages',
     whatAUserWouldSee: 'lists of users stay wrong after a node of a cluster was lost',
   },
   {
@@ -413,7 +413,7 @@ export const MUTANTS = Object.freeze([
     file: 'src/recovery/outage-notice.js',
     find: 'return this.#tell(this.hub.connections, hasNoWelcome, true);',
     replace: 'return;',
-    area: 'recovery',
+    area: 'outages',
     whatAUserWouldSee: 'a client that joined between two outages hears of neither',
   },
   {
@@ -445,8 +445,8 @@ export const MUTANTS = Object.freeze([
     name: 'lagging-epoch-not-compared',
     file: LAGGING,
     find: 'return isLost || epoch !== this.stream.epoch || offset > end;',
-    replace: 'return isLost || offset > end;',
-    area: 'recovery',
+    replace: 'return offset > end;',
+    area: 'lagging',
     whatAUserWouldSee: 'a slow reader gets no resync at a new epoch',
   },
   {
@@ -454,7 +454,7 @@ export const MUTANTS = Object.freeze([
     file: LAGGING,
     find: '    if (this.delivery.isFlushing()) this.waiting.add(member);\n    else this.end(',
     replace: '    this.end(',
-    area: 'recovery',
+    area: 'lagging',
     whatAUserWouldSee: 'a slow reader that catches up gets a message twice, or not at all',
   },
   {
@@ -470,7 +470,7 @@ export const MUTANTS = Object.freeze([
     file: 'src/hub/outbox.js',
     find: 'const rest = flight.isMark ? null : flight.framesWithoutPosition(member);',
     replace: 'const rest = /** @type {any} */ (null);',
-    area: 'recovery',
+    area: 'lagging',
     whatAUserWouldSee: 'a slow reader has users in its list who have left',
   },
   // Redis and the relay.
@@ -483,12 +483,12 @@ export const MUTANTS = Object.freeze([
     whatAUserWouldSee: 'a publish that failed, it was said, arrives all the same',
   },
   {
-    name: 'redis-lower-offset-continues',
+    name: 'redis-replica-not-left',
     file: 'src/backend/redis/identity.js',
-    find: '        offset >= this.offset &&\n',
-    replace: '',
+    find: "if (replication.get('role') === 'slave') {",
+    replace: "if (replication.get('role') === 'replica') {",
     area: 'redis',
-    whatAUserWouldSee: 'recovered: true although a restarted Redis has lost messages',
+    whatAUserWouldSee: 'what is published through a former primary of Redis reaches nobody',
   },
   {
     name: 'redis-refused-publish-keeps-key',
