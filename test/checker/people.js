@@ -21,14 +21,11 @@ class Roster {
     this.questions = 0;
     /** null: the list has not come yet. @type {Set<string>|null} */
     this.users = null;
-    /** Events since the question, which the answer may include or not. @type {Message[]} */
-    this.changes = [];
   }
 
   /** @param {string} room @returns {string} the id of the question */
   ask(room) {
     this.users = null;
-    this.changes = [];
     this.asked = `${LIST}${++this.questions}:${room}`;
     return this.asked;
   }
@@ -36,15 +33,12 @@ class Roster {
   /** @param {Message[]} members */
   answered(members) {
     this.users = new Set(members.map(({ user }) => user));
-    for (const change of this.changes.splice(0)) this.change(change);
   }
 
-  /** @param {Message} event */
-  change(event) {
-    const { users } = this;
-    if (users === null) this.changes.push(event);
-    else if (event.event === 'join') users.add(event.member.user);
-    else users.delete(event.member.user);
+  /** A list includes the events that came before it. @param {Message} event */
+  change({ event, member: { user } }) {
+    if (event === 'join') this.users?.add(user);
+    else this.users?.delete(user);
   }
 }
 
