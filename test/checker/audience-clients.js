@@ -6,10 +6,11 @@
 import { token } from '../helpers/tokens.js';
 import { audienceOnPublish, givenOnConnect, givenOnJoin } from './audience-hooks.js';
 import { HANDLERS, RecoveringClient } from './client.js';
+import { valueIn } from './payloads.js';
 import { STATE_HANDLERS, StateClient } from './state-clients.js';
 
 /** Values of publishers to these rooms, in any bytes. */
-const VALUES = /s\d+:\d+:[hkp]\.\w+/g;
+const VALUES = /s\d+:\d+:(?:[hkp]\.|private-)\w+/g;
 /** Rooms of the second list of a token. */
 const PATTERN = 'h.t*';
 const PATTERN_PREFIX = 'h.t';
@@ -297,7 +298,7 @@ function holding(Base) {
         if (messages === undefined || epoch === undefined) return;
         const rows = messages.map((/** @type {any} */ { offset, payload }) => [
           offset,
-          payload.value ?? payload,
+          valueIn(payload),
         ]);
         recorder.write({ type: 'audience', what: 'page', client, room, epoch, rows });
       });

@@ -1,14 +1,16 @@
 // audience-hooks.js: what the back end of a simulated run answers to hooks about audiences. Clients
 // know these rules, so the record says who holds what, and for whom a message is.
 
+import { valueIn } from './payloads.js';
+
 /** A room in which onJoin gives everybody an audience. Who has no user holds none there, either. */
 const TEAM = /^h\.team$/;
 const OF_TEAM = Object.freeze(['c']);
 /** To each other reader onConnect gives one. */
 const FAVOURED = /^reader\d*[02468]$/;
 const OF_FAVOURED = Object.freeze(['b']);
-/** onPublish replaces the audience of this publisher's messages. */
-const HOOKED = /^s1:(\d+):/;
+/** onPublish replaces the audience of messages of one publisher, and of what a Pusher client sends. */
+const HOOKED = /^s[13]:(\d+):/;
 const OF_HOOKED = Object.freeze(['a', 'b', 'c']);
 /** @type {readonly string[]} */
 const NONE = Object.freeze([]);
@@ -35,7 +37,7 @@ export function audienceOnPublish(hooks, value) {
  */
 export function answerAboutAudiences(hooks, { hook, request, room, payload }) {
   if (hook === 'onPublish') {
-    const audience = audienceOnPublish(hooks, payload?.value ?? payload);
+    const audience = audienceOnPublish(hooks, valueIn(payload));
     return audience.length > 0 ? { audience } : undefined;
   }
   const audiences =

@@ -15,6 +15,7 @@ import {
 } from './audience-clients.js';
 import { CentrifugoClient, TRANSPORTS } from './centrifugo-client.js';
 import { LibraryClient } from './library-client.js';
+import { largePayload } from './payloads.js';
 import { Publisher } from './publisher.js';
 import { PusherClient } from './pusher-client.js';
 import { StateLibrary, stateRecorder } from './state-clients.js';
@@ -24,6 +25,8 @@ import { StreamClient } from './stream-client.js';
 const STAFF = 'h.staff';
 const TEAM = 'h.team';
 const PLAIN = 'p.staff';
+/** With history, which keeps no events of Pusher clients. */
+const WHISPERED = 'private-staff';
 export const AUDIENCE_STATE = 'k.staff';
 /** Its messages are in webhooks, if there is an endpoint for messages. */
 export const RECORDED_ROOM = STAFF;
@@ -38,6 +41,9 @@ const TICK_MS = 200;
 const LARGE_BYTES = 12_000;
 const LARGE_SHARE = 0.1;
 const FLOOD = 30;
+/** What lies in the bucket, if there is one, is larger than messages may be. */
+const BUCKET_BYTES = 20_000;
+const BUCKET_SHARE = 0.25;
 /** Less than any history keeps. */
 const LAST = 20;
 const READERS = 6;
@@ -55,6 +61,7 @@ const TICKS = Object.freeze({
   revoke: 100,
   again: 20,
   post: 3,
+  whisper: 2,
 });
 const AWAY_MS = /** @type {const} */ ([100, 3000]);
 const EXODUS_MS = 400;
@@ -76,14 +83,18 @@ export class AudiencePeople {
    * @param {boolean} parts.hasCentrifugo
    * @param {import('../helpers/pusher.js').Credentials|null} parts.app of Pusher clients
    * @param {readonly string[]} [parts.hooks] that the back end answers (audience-hooks.js)
+   * @param {boolean} [parts.hasBucket] for large messages
    */
-  constructor({ firstId, urls, wires, secret, recorder, random, hasCentrifugo, app, hooks = [] }) {
+  constructor({ firstId, urls, wires, secret, recorder, random, hasCentrifugo, app, ...parts }) {
+    const { hooks = [], hasBucket = false } = parts;
     this.urls = urls;
     this.wires = wires;
     this.secret = secret;
     this.recorder = recorder;
     this.random = random;
+    this.app = app;
     this.hooks = hooks;
+    this.hasBucket = hasBucket;
     this.nextId = firstId;
     /** Users of the members. @type {string[]} */
     this.named = [];
@@ -103,6 +114,8 @@ export class AudiencePeople {
     const states = /** @type {Recorder} */ (/** @type {unknown} */ (stateRecorder(recorder)));
     this.setter = new Publisher({ id: 'k9', window: 4, recorder: states, urls: query('setter') });
     this.posted = 0;
+    /** Events that Pusher clients have sent. */
+    this.said = 0;
     /** May rights change, and members leave? */
     this.isStirring = true;
     /** @type {NodeJS.Timeout|undefined} */
@@ -124,6 +137,11 @@ export class AudiencePeople {
   /** Of the room with state. */
   get stateMembers() {
     return [...this.states, ...this.stateLibraries];
+  }
+
+  /** Rooms in which Pusher clients send events. */
+  get whispered() {
+    return this.app === null ? [] : [WHISPERED];
   }
 
   /** Those that can lose their connection. */
@@ -174,7 +192,7 @@ export class AudiencePeople {
     const { urls, random, hooks } = this;
     const id = this.nextId++;
     const user = i === 0 ? undefined : `reader${i}`;
-    const rooms = i % 3 === 2 ? [STAFF, PLAIN] : [STAFF, TEAM];
+    const rooms = i % 3 === 2 ? [STAFF, PLAIN, ...this.whispered] : [STAFF, TEAM];
     const recorder = audienceRecorder(this.recorder, { hooks, tellsPositions: true });
     const client = new AudienceClient({ id, urls, rooms, random, user, recorder });
     if (i === 4) client.last = LAST;
@@ -294,7 +312,7 @@ export class AudiencePeople {
       hooks,
       onConnected: (room) => holder.enter(room),
     });
-    return new PusherClient({ id, urls, rooms: [PLAIN], app, recorder });
+    return new PusherClient({ id, urls, rooms: [PLAIN, WHISPERED], app, recorder });
   }
 
   #tick() {
@@ -305,6 +323,7 @@ export class AudiencePeople {
     if (isTime('say')) this.#readerWith(STAFF)?.say(STAFF, this.#audience(), this.recorder);
     if (isTime('read')) this.#read();
     if (isTime('flood')) this.#flood();
+    for (const pusher of this.pushers) if (isTime('whisper')) this.#whisper(pusher);
     if (!isStirring) return;
     if (isTime('leave')) random.pick(this.leavers).leave(random.between(...AWAY_MS));
     if (isTime('exodus')) this.#exodus();
@@ -340,7 +359,7 @@ export class AudiencePeople {
     const { random, publishers, isStirring } = this;
     for (let i = random.below(4); i > 0; i--) {
       const bytes = random.next() < LARGE_SHARE ? LARGE_BYTES : 0;
-      const room = random.pick([STAFF, STAFF, TEAM, PLAIN]);
+      const room = random.pick([STAFF, STAFF, TEAM, PLAIN, ...this.whispered]);
       // In calm, who may not see the last message there is told its position all the same.
       if (room === TEAM && !isStirring) continue;
       random.pick(publishers).publish(room, { audience: this.#audience(), bytes });
@@ -368,15 +387,17 @@ export class AudiencePeople {
     if (value !== '') recorder.write({ type: 'audience', what: 'put', value, audience: [NOBODY] });
   }
 
-  /** By the HTTP API, and some a second time for others. */
+  /** By the HTTP API: some are large, and some come a second time for others. */
   async #post() {
-    const { random, recorder } = this;
+    const { random, recorder, hasBucket } = this;
     const room = random.pick([STAFF, PLAIN]);
     const isAgain = random.next() < 0.3;
     const audience = isAgain ? undefined : this.#audience();
     const value = `s2:${++this.posted}:${room}`;
     recorder.write({ type: 'audience', what: 'put', value, audience: audience ?? [] });
-    const message = { room, payload: value };
+    const isLarge = hasBucket && random.next() < BUCKET_SHARE;
+    const payload = isLarge ? largePayload(value, BUCKET_BYTES) : value;
+    const message = { room, payload };
     const headers = { 'Idempotency-Key': value };
     const answer = await this.#ask('api/publish', { ...message, audience }, headers);
     if (answer === null) return;
@@ -400,13 +421,19 @@ export class AudiencePeople {
     reader.read(room, { limit: 1 + random.below(LAST), ...query }, recorder);
   }
 
+  /** @param {PusherClient} pusher */
+  #whisper(pusher) {
+    pusher.whisper(WHISPERED, `s3:${++this.said}:${WHISPERED}`);
+  }
+
   /** Some stand still while many large messages come. */
   #flood() {
     const { random, publishers, readers, streams, centrifugos } = this;
+    const room = random.pick([STAFF, ...this.whispered]);
     const still = random.shuffled([...readers, ...streams, ...centrifugos]).slice(0, 3);
     for (const one of still) one.pause();
     for (let i = 0; i < FLOOD; i++)
-      publishers[0].publish(STAFF, { audience: this.#audience(), bytes: LARGE_BYTES });
+      publishers[0].publish(room, { audience: this.#audience(), bytes: LARGE_BYTES });
     setTimeout(
       () => {
         for (const one of still) one.resume();

@@ -12,6 +12,7 @@ import { Centrifuge as ProtobufCentrifuge } from 'centrifuge/build/protobuf';
 import { EventSource } from 'eventsource';
 import { WebSocket } from 'ws';
 import { Place } from './client.js';
+import { valueIn } from './payloads.js';
 
 export const TRANSPORTS = /** @type {const} */ (['websocket', 'protobuf', 'http_stream', 'sse']);
 const OPEN_TIMEOUT_MS = 5000;
@@ -208,7 +209,7 @@ export class CentrifugoClient {
   #deliver(place, data, offset) {
     const { room } = place;
     const payload = data instanceof Uint8Array ? JSON.parse(Buffer.from(data).toString()) : data;
-    const value = typeof payload === 'string' ? payload : payload.value;
+    const value = valueIn(payload);
     const epoch = place.position?.epoch;
     if (epoch === undefined || offset === undefined)
       return void this.oddities.push(`${value} in ${room} has no position`);

@@ -6,6 +6,7 @@
 // record.js.
 
 import { WebSocket } from 'ws';
+import { valueIn } from './payloads.js';
 
 /** Back-off: any part of FIRST·2ⁿ, at most MAX. Shorter than a real client's, since runs are. */
 /** The prefix of rooms with history, for FANFARE_HISTORY. */
@@ -238,7 +239,7 @@ export const HANDLERS = {
   },
 
   message(client, { room, payload, epoch, offset }) {
-    const value = typeof payload === 'string' ? payload : payload.value;
+    const value = valueIn(payload);
     const place = client.places.get(room);
     const position = place?.position;
     const isPassed = position != null && position.epoch === epoch && offset <= position.offset;

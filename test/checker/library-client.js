@@ -7,6 +7,7 @@
 import { Fanfare } from '../../src/client/node.js';
 import { Fanfare as StreamFanfare } from '../../src/client/sse/index.js';
 import { Place } from './client.js';
+import { valueIn } from './payloads.js';
 
 const DELAYS = Object.freeze({ firstDelayMs: 100, maxDelayMs: 1500 });
 
@@ -160,7 +161,7 @@ export class LibraryClient {
       recorder.write({ type: 'resync', client, room: name, ...position });
     });
     room.on('message', (/** @type {any} */ payload, /** @type {any} */ { epoch, offset }) => {
-      const value = typeof payload === 'string' ? payload : payload.value;
+      const value = valueIn(payload);
       if (epoch !== undefined) place.position = { epoch, offset };
       recorder.write({ type: 'deliver', client, room: name, value, epoch, offset });
       if (value.startsWith('m')) this.markers.add(value);

@@ -139,6 +139,7 @@ export class Population {
    *   others decide when users come and go
    * @param {boolean} [parts.hasCommuters]
    * @param {boolean} [parts.hasAudiences] are there messages for an audience?
+   * @param {boolean} [parts.hasBucket] for large ones of these
    * @param {readonly string[]} [parts.hooks] that a back end answers
    * @param {number} [parts.bytes] of padding in the values of rooms with state
    * @param {number} [parts.last] the most messages that a join asks for
@@ -160,6 +161,7 @@ export class Population {
     kept = [],
     hasCommuters = false,
     hasAudiences = false,
+    hasBucket,
     hooks,
     bytes,
     last = LAST,
@@ -259,6 +261,7 @@ export class Population {
     this.audiences = hasAudiences
       ? new AudiencePeople({
           ...{ firstId: id, urls, wires, secret, recorder, random, hasCentrifugo, app, hooks },
+          hasBucket,
         })
       : null;
     if (this.audiences !== null) this.states.watch(AUDIENCE_STATE, this.audiences.stateMembers);

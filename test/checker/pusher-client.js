@@ -2,16 +2,21 @@
 // channels after each reconnect, and the close code decides when it comes back.
 //
 // Its app is shared, so its channels are native rooms. It has no positions: it is in plain rooms, and
-// in channels with presence, whose members it follows by the snapshot and the events after it.
+// in channels with presence, whose members it follows by the snapshot and the events after it. In
+// private channels it may send events of its own.
 
 import { WebSocket } from 'ws';
 import { hmac } from '../helpers/pusher.js';
 import { Place } from './client.js';
+import { valueIn } from './payloads.js';
 
 const OPEN_TIMEOUT_MS = 5000;
 const SUBSCRIBE_TIMEOUT_MS = 10_000;
 /** pusher-js: 4200 to 4299 come back at once, and others but 4000 to 4099 after a second. */
 const BACK_MS = 1000;
+
+/** Of an event that a client sends to the others. */
+const WHISPER = 'client-note';
 
 /** Pusher's protocol has no notice of an outage, so no server owes one. */
 const NO_SERVER = -1;
@@ -40,6 +45,8 @@ export class PusherClient {
     this.socketId = '';
     /** Of the present connection: a subscription was refused. */
     this.isRefused = false;
+    /** It has sent an event, which hooks or an outage may refuse. */
+    this.hasWhispered = false;
     this.isWanted = false;
     this.attempts = 0;
     /** Of `leave`; NaN: the close code decides. */
@@ -109,6 +116,14 @@ export class PusherClient {
     });
   }
 
+  /** Sends an event to the other members of a private channel. @param {string} room @param {string} value */
+  whisper(room, value) {
+    if (!this.places.get(room)?.isJoined) return;
+    this.hasWhispered = true;
+    this.recorder.write({ type: 'invoke', value, client: this.id });
+    this.#send({ event: WHISPER, channel: room, data: value });
+  }
+
   /** Records the users that it knows of. */
   list() {
     for (const [room, users] of this.rosters)
@@ -167,7 +182,11 @@ export class PusherClient {
     const isPresence = room.startsWith('presence-');
     const text = isPresence ? JSON.stringify({ user_id: this.user }) : '';
     const signed = hmac(this.app.secret, `${this.socketId}:${room}${text && `:${text}`}`);
-    const auth = isPresence ? { auth: `${this.app.key}:${signed}`, channel_data: text } : {};
+    const isPrivate = isPresence || room.startsWith('private-');
+    const auth = {
+      ...(isPrivate && { auth: `${this.app.key}:${signed}` }),
+      ...(isPresence && { channel_data: text }),
+    };
     this.#send({ event: 'pusher:subscribe', data: { channel: room, ...auth } });
   }
 
@@ -177,8 +196,7 @@ export class PusherClient {
     const { id: client, recorder } = this;
     const place = this.places.get(channel);
     if (event === 'message') {
-      const payload = JSON.parse(data);
-      const value = typeof payload === 'string' ? payload : payload.value;
+      const value = valueIn(JSON.parse(data));
       recorder.write({ type: 'deliver', client, room: channel, value });
       if (value.startsWith('m')) this.markers.add(value);
     } else if (event === 'pusher_internal:subscription_succeeded') {
@@ -195,7 +213,9 @@ export class PusherClient {
     else if (event === 'pusher:subscription_error' && data.type !== 'AuthError')
       // pusher-js never repeats it: the server closes the connection when it can subscribe.
       this.isRefused = true;
-    else if (!(event === 'pusher:error' && data.code >= 4100 && data.code < 4300))
+    else if (
+      !(event === 'pusher:error' && (this.hasWhispered || (data.code >= 4100 && data.code < 4300)))
+    )
       this.oddities.push(JSON.stringify(frame));
   }
 

@@ -4,6 +4,7 @@
 import { Fanfare } from '../../src/client/node.js';
 import { Fanfare as StreamFanfare } from '../../src/client/sse/index.js';
 import { HANDLERS, Place, RecoveringClient } from './client.js';
+import { valueIn } from './payloads.js';
 
 const DELAYS = Object.freeze({ firstDelayMs: 100, maxDelayMs: 1500 });
 
@@ -11,9 +12,6 @@ const DELAYS = Object.freeze({ firstDelayMs: 100, maxDelayMs: 1500 });
 /** @typedef {import('./record.js').StateWhat} StateWhat */
 
 /** The part of a Recorder that clients and publishers use. @typedef {Pick<Recorder, 'write'>} Writer */
-
-/** @param {any} payload */
-const valueIn = (payload) => (typeof payload === 'string' ? payload : payload.value);
 
 /**
  * Records what a client or a publisher of rooms with state does as events of rooms with state.

@@ -4,6 +4,7 @@
 import { request } from 'node:http';
 import { EventReader } from '../helpers/event-stream.js';
 import { HISTORY_PREFIX, Place } from './client.js';
+import { valueIn } from './payloads.js';
 
 /** An EventSource that got no `retry` yet waits some seconds; runs are shorter. */
 const FIRST_RETRY_MS = 500;
@@ -208,7 +209,7 @@ export class StreamClient {
     const { room, epoch, offset, recovered, replayed } = message;
     const place = this.places.get(room);
     if (type === 'message') {
-      const value = typeof message.payload === 'string' ? message.payload : message.payload.value;
+      const value = valueIn(message.payload);
       const position = place?.position;
       const isPassed = position != null && position.epoch === epoch && offset <= position.offset;
       recorder.write({ type: isPassed ? 'repeat' : 'deliver', client, room, value, epoch, offset });

@@ -54,6 +54,7 @@ const STOP_MS = 5000;
  * @property {readonly string[]} [groups] of the population; without it: all
  * @property {boolean} [hasCommuters] in it
  * @property {boolean} [hasAudiences] with messages for an audience in it
+ * @property {boolean} [hasBucket] for large ones of these
  * @property {readonly string[]} [hooks] that a back end answers (audience-hooks.js)
  * @property {boolean} [hasPusher] with clients of Pusher's protocol in it
  * @property {boolean} [hasCentrifugo] with clients of Centrifugo's protocol in it
@@ -129,6 +130,7 @@ export class Workload {
           kept,
           hasCommuters: load.hasCommuters,
           hasAudiences: load.hasAudiences,
+          hasBucket: load.hasBucket,
           hooks: load.hooks,
           bytes: load.bytes,
           last: load.last,

@@ -12,6 +12,7 @@ import { WebhookWatch } from '../checker/webhook-watch.js';
 import { Workload } from '../checker/workload.js';
 import { pause } from '../harness/run.js';
 import { perform } from './acts.js';
+import { Bucket } from './bucket.js';
 import { HookBackend } from './hook-backend.js';
 import { Stage } from './stage.js';
 
@@ -60,6 +61,7 @@ export async function direct(world, plan, recorder) {
   const { load, secret } = plan;
   const watch = plan.hasWebhooks ? await startReceiver(world, plan) : null;
   const backend = plan.hooks === undefined ? null : startBackend(world, plan);
+  if (load.hasBucket) serve(world, new Bucket(), plan.bucketPort);
   for (const server of world.servers) server.start();
   for (const server of world.servers) await world.whole(server);
   if (plan.ageMs) await pause(plan.ageMs);
@@ -115,20 +117,24 @@ export async function direct(world, plan, recorder) {
 /** @param {import('./world.js').World} world @param {any} plan */
 async function startReceiver(world, plan) {
   const receiver = new WebhookReceiver({ random: new Random(plan.seed + 3) });
-  receiver.server.listen(plan.webhookPort, '127.0.0.1');
+  serve(world, receiver, plan.webhookPort);
   receiver.url = `http://127.0.0.1:${plan.webhookPort}/fanfare`;
-  world.fleet.network.gateway.set(plan.webhookPort, world.clients.host);
   return new WebhookWatch(receiver, '');
 }
 
 /** @param {import('./world.js').World} world @param {any} plan */
-function startBackend({ fleet, clients }, { hookPort, hooks, seed, script }) {
+function startBackend(world, { hookPort, hooks, seed, script }) {
   // A script says itself who is given what.
   const asked = script === undefined ? hooks : { ...hooks, names: [] };
-  const backend = new HookBackend((line) => fleet.note(line), asked, new Random(seed + 4));
-  backend.server.listen(hookPort, '127.0.0.1');
-  fleet.network.gateway.set(hookPort, clients.host);
+  const backend = new HookBackend((line) => world.fleet.note(line), asked, new Random(seed + 4));
+  serve(world, backend, hookPort);
   return backend;
+}
+
+/** @param {import('./world.js').World} world @param {{server: import('node:http').Server}} one @param {number} port */
+function serve({ fleet, clients }, { server }, port) {
+  server.listen(port, '127.0.0.1');
+  fleet.network.gateway.set(port, clients.host);
 }
 
 /**

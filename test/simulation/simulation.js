@@ -15,6 +15,7 @@ import { World } from './world.js';
 const DIRECTOR = new URL('director.js', import.meta.url);
 const WEBHOOK_PORT = 9100;
 const HOOK_PORT = 9200;
+const BUCKET_PORT = 9300;
 const HOOKS_URL = `http://127.0.0.1:${HOOK_PORT}/hooks`;
 const HOOKS_FILE = fileURLToPath(new URL('hooks-file.js', import.meta.url));
 const SECRET = 'ab'.repeat(32);
@@ -64,6 +65,15 @@ const PACKAGES = Object.freeze([
   'pusher-js',
   'fast-check',
 ]);
+
+/** Messages of more bytes lie in a bucket. */
+const BUCKET = Object.freeze({
+  FANFARE_BLOB_URL: `http://127.0.0.1:${BUCKET_PORT}/messages`,
+  FANFARE_MAX_INLINE_BYTES: '14336',
+  FANFARE_STATE_MAX_VALUE_BYTES: '14336',
+  AWS_ACCESS_KEY_ID: 'id',
+  AWS_SECRET_ACCESS_KEY: 'secret',
+});
 
 /** Settings that shorten delays from minutes to seconds. */
 const ENV = Object.freeze({
@@ -178,6 +188,8 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
       ...{ keyed: random.pick([0, 2, 4]), appenders: random.pick([0, 4, 8]) },
       hasAudiences: isMixed && random.next() < 0.5,
     });
+  if (given.load === undefined && plan.load.hasAudiences)
+    plan.load.hasBucket = new Random(seed + 7).below(2) === 0;
   if (given.load === undefined && given.hooks === undefined && isMixed && random.next() < 0.4)
     plan.hooks = drawHooks(random);
   // Two of the rooms: each message is one request.
@@ -271,7 +283,7 @@ export function isPossible(name, { topology, hasWebhooks, only }) {
 
 /** @param {Plan} plan */
 function settingsFor(plan) {
-  const { load, topology, historySize, hasWebhooks, hasPusher, endpoint } = plan;
+  const { load, topology, hasWebhooks, hasPusher, endpoint } = plan;
   const common = {
     ...{ secret: WEBHOOK_SECRET, graceMs: 1000, timeoutMs: 2000, concurrency: 16 },
     url: `http://127.0.0.1:${WEBHOOK_PORT}/fanfare`,
@@ -300,8 +312,9 @@ function settingsFor(plan) {
     }),
     ...(hasWebhooks && { FANFARE_WEBHOOKS: '/etc/webhooks.json' }),
     ...hookSettings(plan.hooks),
+    ...(load.hasBucket && BUCKET),
     ...(topology === 'embedded' && load.isMixed && { FANFARE_STATE_DIR: STATE_DIR }),
-    ...(load.hasHistory && { FANFARE_HISTORY: `${HISTORY_PREFIX}*=${historySize}/300s` }),
+    ...(load.hasHistory && { FANFARE_HISTORY: historyOf(plan) }),
     ...plan.env,
   };
   /** @type {Record<string, string>} */
@@ -315,6 +328,11 @@ function settingsFor(plan) {
     ...(hasWebhooks && { '/etc/webhooks.json': JSON.stringify(endpoints) }),
   };
   return { env, files };
+}
+
+/** @param {Plan} plan @returns {string} the rules of rooms with history */
+function historyOf({ historySize }) {
+  return [`${HISTORY_PREFIX}*`, 'private-*'].map((name) => `${name}=${historySize}/300s`).join();
 }
 
 /** @param {Plan['hooks']} hooks @returns {Record<string, string>} */
@@ -374,6 +392,7 @@ export async function simulate(plan, { keepsTrace = false, trees } = {}) {
         secret: SECRET,
         webhookPort: WEBHOOK_PORT,
         hookPort: HOOK_PORT,
+        bucketPort: BUCKET_PORT,
         app: plan.hasPusher ? APP : null,
       };
       parts.load = { ...plan.load, kept: plan.historySize, hasPusher: plan.hasPusher };

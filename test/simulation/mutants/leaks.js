@@ -63,8 +63,8 @@ export const LEAKS = Object.freeze(
     {
       name: 'leak-in-pages-of-a-history',
       file: 'src/recovery/history-reader.js',
-      find: 'if (audiences.maySee(publication)) rows.push(',
-      replace: 'if (audiences !== null) rows.push(',
+      find: 'const rows = page.rows.filter(({ publication }) => audiences.maySee(publication));',
+      replace: 'const { rows } = page;',
     },
     {
       name: 'leak-in-a-snapshot',
