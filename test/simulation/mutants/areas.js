@@ -109,6 +109,9 @@ const CROWDED = Object.freeze({
   load: { ...SLOW_READERS.load, clients: 100, rooms: 1, roomsPerClient: 1, rate: 120, bytes: 1000 },
 });
 
+/** A machine stands still until the others declare its sessions dead. @type {Variant} */
+const ASLEEP = Object.freeze({ faults: ['machineAsleep'], load: { isBusy: false } });
+
 /**
  * Other parts than those of the area.
  * @typedef {Omit<Partial<Shape>, 'load'> & {groups?: readonly string[], load?: Partial<NonNullable<Part['load']>>}}
@@ -167,7 +170,7 @@ export const AREAS = Object.freeze({
       hooks: { over: 'http', names: ['onConnect', 'onJoin', 'onPublish'] },
       load: {
         ...{ ...LOAD, groups: [], clients: 1, publishers: 1, rate: 2, rooms: 2 },
-        ...{ roomsPerClient: 1, hasAudiences: true, hasCentrifugo: true },
+        ...{ roomsPerClient: 1, hasAudiences: true, hasBucket: true, hasCentrifugo: true },
       },
     }),
   },
@@ -273,7 +276,7 @@ export const AREAS = Object.freeze({
       ['people', 'libraries', 'pushers', 'members'],
       [...COMMON, ...OF_REDIS, 'primaryKilled', 'failoverPlanned', 'machineAsleep'],
       BUSY,
-      [{}, { groups: ['people'] }, { groups: ['members'] }],
+      [{}, { groups: ['people'] }, { groups: ['members'] }, ASLEEP],
     ),
   },
   operations: {
