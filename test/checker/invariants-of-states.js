@@ -43,7 +43,8 @@ export const INVARIANTS_OF_STATES = Object.freeze([
   {
     id: 'I24',
     anomaly: 'incomplete map',
-    claim: 'at `synced` a member has each key as it was at that position, or newer',
+    claim:
+      'at `synced` a member has each key as it was at that position, or newer, and the position is not before its join or reset',
     asked: { finish: syncsAreWhole },
   },
   {
@@ -132,8 +133,8 @@ function* snapshotsAreNew({ states }) {
 /** @param {Run} run @returns {Iterable<Answer>} */
 function* syncsAreWhole({ states }) {
   const removals = unknownRemovals(states);
-  for (const { member, line, offset, held, begunAt, keys } of states.syncs) {
-    let fault = '';
+  for (const { member, line, offset, until, held, begunAt, keys } of states.syncs) {
+    let fault = offset < until ? `${member} was synced at ${line}:${offset}, not at ${until}` : '';
     for (const key of line.keys.keys()) {
       const newest = line.newest(key, offset);
       const own = keys.get(key);

@@ -295,6 +295,22 @@ export const PLANTS_OF_STATES = [
     },
   },
   {
+    fault: 'a member is synced before it has all that was there when it joined',
+    expected: ['I24'],
+    act: ({ states }) => {
+      states.close(ANN);
+      states.forget(states.member(ANN));
+      const { room, epoch } = states.position;
+      const first = states.put('a');
+      states.put('b');
+      states.emit({ what: 'joined', client: ANN, ...states.position, recovered: false });
+      states.member(ANN).isOpen = true;
+      change(states, 'a', first, states.top - 1);
+      states.emit({ what: 'synced', client: ANN, room, epoch, offset: states.top - 1 });
+      change(states, 'b', states.log.get('b')?.value ?? '', states.top);
+    },
+  },
+  {
     fault: 'a member that lacks nothing has to begin again',
     expected: ['I32'],
     act: ({ states }) => {

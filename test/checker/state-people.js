@@ -92,6 +92,9 @@ export class StatePeople {
     /** Comparisons in calm, and those whose backend did not answer or had changes meanwhile. */
     this.compared = 0;
     this.skipped = 0;
+    this.id = 'state';
+    /** Rooms that no server could read in calm. @type {string[]} */
+    this.oddities = [];
   }
 
   /** Nobody takes part. */
@@ -131,6 +134,7 @@ export class StatePeople {
       const before = await this.#read(room);
       const shown = members.map((member) => ({ member, entries: member.shown(room) }));
       const after = await this.#read(room);
+      if (!before || !after) this.oddities.push(`${room} cannot be read`);
       if (!before || !after || before.epoch !== after.epoch || before.offset !== after.offset) {
         this.skipped++;
         continue;

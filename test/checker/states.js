@@ -134,7 +134,7 @@ export class States {
   allTruths = [];
   /** Values that came after a join or a reset, and were there before it. @type {{member: string, line: Line, key: string, offset: number, until: number}[]} */
   snapshots = [];
-  /** Maps that the server called whole. @type {{member: string, line: Line, offset: number, held: Held, begunAt: number, keys: Map<string, {offset: number, value: string|null}>}[]} */
+  /** Maps that the server called whole. @type {{member: string, line: Line, offset: number, until: number, held: Held, begunAt: number, keys: Map<string, {offset: number, value: string|null}>}[]} */
   syncs = [];
   /** Removals that reached a member. @type {{member: string, line: Line, key: string, offset: number, held: Held}[]} */
   removals = [];
@@ -266,7 +266,7 @@ const TAKEN = {
     const line = states.line(room, epoch);
     const { begunAt, keys } = member;
     const about = { member: `${member}`, held: member.held.copy(), begunAt };
-    states.syncs.push({ ...about, line, offset, keys: new Map(keys) });
+    states.syncs.push({ ...about, line, offset, until: member.until, keys: new Map(keys) });
   },
 
   close(states, { client }) {

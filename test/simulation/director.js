@@ -214,7 +214,9 @@ async function calm(world, recorder, watch) {
   );
   await workload.stop();
   recorder.write({ type: 'gauges', when: 'after', of: 'server', values: { connections: 0 } });
-  const oddities = workload.everybody.flatMap(({ id, oddities: said }) =>
+  const { states } = workload.population ?? {};
+  const tellers = [...workload.everybody, ...(states ? [states] : [])];
+  const oddities = tellers.flatMap(({ id, oddities: said }) =>
     said
       .filter((/** @type {string} */ text) => !OF_CUTS.test(text))
       .map((/** @type {string} */ text) => `client ${id}: ${text}`),

@@ -26,8 +26,8 @@ const OF_REPLICAS = Object.freeze([
 const FAULTS_OF_STATES = Object.freeze([
   ...['workerKilled', 'workerFrozen', 'machineSuspended', 'serverReloaded', 'clientsCut'],
 ]);
-/** A worker misses changes, or reads the state anew. */
-const GAPS = Object.freeze(['redisCut', 'workerKilled', 'serverReloaded']);
+/** A worker misses changes, or reads the state anew, of which Redis may lack a part. */
+const GAPS = Object.freeze(['redisCut', 'workerKilled', 'redisEvicts']);
 /** They take a part of what Redis has. */
 const LOSSES = Object.freeze([
   ...['redisEvicts', 'redisFlushed', 'redisRolledBack', 'redisLosesASecond'],
