@@ -167,16 +167,21 @@ export class StatePeople {
       random.pick(libraries).again(random.pick([...ROOMS, ORDERS]));
   }
 
-  /** A new order, a change of one that is open, or the removal of the oldest. @param {Publisher} publisher */
+  /**
+   * A new order, a change of one that is open, or the removal of the oldest. One that was removed may
+   * be opened again.
+   * @param {Publisher} publisher
+   */
   #order(publisher) {
     const { random, bytes } = this;
     if (!publisher.isReady) return;
     const open = this.nextOrder - this.oldestOrder;
-    const kind = random.below(3);
-    const removes = open >= sizeOf(ORDERS) || (kind === 0 && open > 1);
+    const kind = random.below(8);
+    const removes = open >= sizeOf(ORDERS) || (kind < 3 && open > 1);
     let number = this.oldestOrder;
     if (removes) this.oldestOrder++;
-    else if (kind === 1 || open === 0) number = this.nextOrder++;
+    else if (kind < 5 || open === 0) number = this.nextOrder++;
+    else if (kind === 5 && number > 0) number = --this.oldestOrder;
     else number += random.below(open);
     publisher.publish(ORDERS, { key: `order-${number % ORDER_NUMBERS}`, removes, bytes });
   }
