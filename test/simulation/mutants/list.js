@@ -530,6 +530,7 @@ export const MUTANTS = Object.freeze([
     replace: 'room.changes.delete(user);',
     area: 'presence',
     whatAUserWouldSee: 'a user who left while Redis was slow stays in the list',
+    simulation: { seconds: 8, found: 'I19' },
   },
   {
     name: 'presence-lost-leaves-untold',
@@ -538,6 +539,10 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'presence',
     whatAUserWouldSee: 'a user who left while Redis lost its data stays in the clients’ lists',
+    simulation: {
+      seconds: 60,
+      why: 'members that follow docs/presence.md read the list again after an outage, and it is right',
+    },
   },
   {
     name: 'presence-declared-dead-unnoticed',
@@ -546,6 +551,7 @@ export const MUTANTS = Object.freeze([
     replace: 'if (isNew === 2 && isSent) {',
     area: 'presence',
     whatAUserWouldSee: 'users of a worker that stood still are missing until they reconnect',
+    simulation: { seconds: 4, found: 'I19' },
   },
   {
     name: 'presence-dead-session-used-again',
@@ -554,6 +560,10 @@ export const MUTANTS = Object.freeze([
     replace: 'if (this.isUsed) {',
     area: 'presence',
     whatAUserWouldSee: 'users who join a worker after it stood still vanish from the list',
+    simulation: {
+      seconds: 60,
+      why: 'a worker that slept for 30 s without users must wake and get one in the milliseconds in which another clears its session',
+    },
   },
   {
     name: 'presence-lua-leaves-too-early',
@@ -570,6 +580,7 @@ export const MUTANTS = Object.freeze([
     replace: 'this.#current = snapshot;',
     area: 'presence',
     whatAUserWouldSee: 'a list of users that lacks events which came before it',
+    simulation: { seconds: 52, found: 'I19' },
   },
   {
     name: 'presence-roster-drops-own-user',
@@ -587,6 +598,7 @@ export const MUTANTS = Object.freeze([
     replace: 'if (isThere) return act(answer);',
     area: 'operations',
     whatAUserWouldSee: 'messages out of order when some hooks answer at once',
+    simulation: { seconds: 11, found: 'I9' },
   },
   {
     name: 'hook-lets-closed-in',
@@ -595,6 +607,7 @@ export const MUTANTS = Object.freeze([
     replace: 'act(refusal);',
     area: 'operations',
     whatAUserWouldSee: 'a user who has left stays in the list for good',
+    simulation: { seconds: 9, found: 'I19' },
   },
   {
     name: 'expel-before-the-join',
@@ -603,6 +616,7 @@ export const MUTANTS = Object.freeze([
     replace: "if (joining === null || reason === 'removed') act();",
     area: 'operations',
     whatAUserWouldSee: 'a join without an answer if the backend removes the user meanwhile',
+    simulation: { seconds: 50, found: 'told' },
   },
   {
     name: 'token-revoked-while-verified',
@@ -611,6 +625,10 @@ export const MUTANTS = Object.freeze([
     replace: 'if (identity !== null && identity.user === null) act(',
     area: 'operations',
     whatAUserWouldSee: 'a user who was revoked while the token was checked comes in',
+    simulation: {
+      seconds: 0,
+      why: 'no run fetches keys, so verification takes no time; what waits behind a hook waits for less than a revocation may need to spread',
+    },
   },
   {
     name: 'revocations-lost-by-redis',
