@@ -353,6 +353,40 @@ withRedis(
   },
 );
 
+withRedis(
+  'a user whose join is missing in an older copy of the data is announced as gone, and no other is',
+  async (redis, attach) => {
+    const a = await attach('room');
+    const b = await attach('room');
+    a.join('room', 'ann');
+    a.join('room', 'bob');
+    a.join('room', 'cid');
+    await a.read('room');
+    b.join('room', 'bob');
+    await b.read('room');
+    await b.got(['room +ann', 'room +bob', 'room +cid']);
+    const presence = /** @type {RedisPresence} */ (a.presence);
+    const { name } = presence.session;
+    presence.setUp(false);
+    presence.leave('room', 'ann');
+    presence.leave('room', 'bob');
+    const key = (/** @type {string} */ tail) => `contract:presence:{room}:${tail}`;
+    await redis.cli('HDEL', key('members'), 'ann', 'cid');
+    await redis.cli('HDEL', key('owners'), 'ann', 'cid');
+    await redis.cli('HINCRBY', key('owners'), 'bob', '-1');
+    await redis.cli('DEL', key(`users:${name}`));
+    presence.setUp(true);
+    // Before Redis has it again.
+    presence.leave('room', 'cid');
+    await until(() => b.events.length >= 5, 5000, `${b.events}`);
+    assert.deepEqual(b.events.slice(3).sort(), ['room -ann', 'room -cid']);
+    assert.equal(await b.read('room'), '1: bob');
+    await until(async () => (await leftovers(redis)).every((one) => !one.endsWith(name)));
+    assert.equal(b.events.length, 5);
+  },
+  { ttlMs: NEVER_MS },
+);
+
 test('redis: events that Redis refused to publish are announced when it permits them', {
   timeout: TIMEOUT_MS,
 }, async (t) => {

@@ -60,7 +60,7 @@ export class OccupancyStore {
   async change(tag, session, take, [what, , member]) {
     // Redis has lost the room, and its connections have left: there is no transition to record, and
     // the courier announces the gap.
-    if (what === 'announceLeave') return DONE;
+    if (what === 'leaveLost' || what === 'announceLeave') return DONE;
     const { recording, announce } = this;
     const isOut = take > 0 || what === 'leave';
     const isCounted = recording.counts(tag);

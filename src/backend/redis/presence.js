@@ -24,9 +24,10 @@ const MAX_CALLS = 16;
 /**
  * A change that Redis has not confirmed. lua/members.lua explains the kinds. A join is new if Redis
  * neither has the user nor a change under way. If the user leaves before it is sent, it is dropped.
- * `isRefused`: Redis refused to publish the join of the user who leaves.
+ * `isRefused`: Redis refused to publish the join of the user who leaves. `session`: that which the
+ * user leaves; absent: the present one.
  * @typedef
- *   {{what: 'join'|'restore'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean, isRefused?: boolean}}
+ *   {{what: 'join'|'restore'|'announceJoin'|'leave'|'leaveLost'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean, isRefused?: boolean, session?: string}}
  *   Change
  */
 
@@ -52,6 +53,7 @@ const MAX_CALLS = 16;
  * @property {Buffer} member
  * @property {boolean} isWritten Redis has had the user, so others may know it
  * @property {boolean} isRefused Redis refused to publish the user's join
+ * @property {string|undefined} session the last one under which the user was sent to Redis
  */
 
 /** A room in which this worker has users or changes. */
@@ -160,10 +162,10 @@ export class RedisPresence {
     const before = one.changes.get(user);
     const { isWritten = false } = entry ?? {};
     // A user who leaves and is back before the leave is sent has not been announced either.
-    const { isRefused = false } = entry ?? before ?? {};
+    const { isRefused = false, session } = entry ?? before ?? {};
     const isNew =
       before === undefined ? entry === undefined : before.isNew === true && !before.isSent;
-    one.users.set(user, { member, isWritten, isRefused });
+    one.users.set(user, { member, isWritten, isRefused, session });
     this.#change(one, user, { what: isRefused ? 'announceJoin' : 'join', member, isNew });
   }
 
@@ -185,10 +187,10 @@ export class RedisPresence {
       this.changed.delete(one);
       this.rooms.delete(room);
     } else {
-      const { member, isRefused } = entry;
+      const { member, isRefused, session } = entry;
       // If another worker has the user too, nobody else would announce the join.
       const what = isRefused ? 'announceLeave' : 'leave';
-      this.#change(one, user, { what, member, isRefused });
+      this.#change(one, user, { what, member, isRefused, session });
     }
   }
 
@@ -304,18 +306,8 @@ export class RedisPresence {
 
   /** @param {PresenceRoom} room @param {boolean} hasLostAll */
   #rewrite(room, hasLostAll) {
-    /** @type {[user: string, member: Buffer][]} */
-    const left = [];
     room.isRegistered = false;
-    for (const [user, { what, member }] of room.changes) {
-      if (what !== 'leave' && what !== 'announceLeave') continue;
-      // Clearing the old session announces no leave of a user that it does not have.
-      if (what === 'announceLeave' && !hasLostAll) continue;
-      // Clearing the old session announces the leave, unless Redis has lost that session.
-      room.changes.delete(user);
-      if (hasLostAll) left.push([user, member]);
-    }
-    if (left.length > 0) this.#later(this.settleMs, () => this.#announceLeaves(room.name, left));
+    if (hasLostAll) this.#leaveLater(room);
     for (const [user, { member, isWritten, isRefused }] of room.users) {
       // A user that Redis still has causes no event. If Redis has lost it, a client may have read
       // the list meanwhile, and only a join event brings the user back into it.
@@ -327,13 +319,19 @@ export class RedisPresence {
     if (room.users.size === 0 && room.changes.size === 0) this.rooms.delete(room.name);
   }
 
-  /** @param {string} name @param {[user: string, member: Buffer][]} left */
-  #announceLeaves(name, left) {
-    const room = this.#room(name);
-    for (const [user, member] of left) {
-      if (!room.users.has(user)) this.#change(room, user, { what: 'announceLeave', member });
-    }
-    if (room.users.size === 0 && room.changes.size === 0) this.rooms.delete(name);
+  /** Other workers write their users again before these leaves go. @param {PresenceRoom} room */
+  #leaveLater({ name, changes }) {
+    const left = [...changes].filter(([, change]) => isLeave(change));
+    for (const [user] of left) changes.delete(user);
+    if (left.length === 0) return;
+    this.#later(this.settleMs, () => {
+      const room = this.#room(name);
+      for (const [user, { what, member }] of left) {
+        if (room.users.has(user)) continue;
+        this.#change(room, user, { what: what === 'leave' ? 'leaveLost' : what, member });
+      }
+      if (room.users.size === 0 && room.changes.size === 0) this.rooms.delete(name);
+    });
   }
 
   /** Sends the queued changes, then answers the reads that were queued before. */
@@ -349,11 +347,9 @@ export class RedisPresence {
       for (const room of fresh) room.isRegistered = true;
       const calls = rooms
         .filter(({ isRegistered, users }) => isRegistered || users.size === 0)
-        .flatMap(callsOf);
+        .flatMap((room) => callsOf(room, this.session.name));
       for (let i = 0; i < calls.length; i += MAX_CALLS) {
-        await Promise.all(
-          calls.slice(i, i + MAX_CALLS).map(({ room, changes }) => this.#send(room, changes)),
-        );
+        await Promise.all(calls.slice(i, i + MAX_CALLS).map((call) => this.#send(call)));
       }
       await this.#forget(rooms);
       await this.#answer([...reads]);
@@ -369,16 +365,22 @@ export class RedisPresence {
     }
   }
 
-  /** @param {PresenceRoom} room @param {[user: string, change: Change][]} changes */
-  async #send(room, changes) {
-    const args = changes.flatMap(([user, { what, member }]) => [what, user, member]);
-    const { refused } = await this.store.change(room.name, this.session.name, 0, args);
+  /** @param {Call} call */
+  async #send({ room, session, changes }) {
+    const isPast = session !== this.session.name;
+    const args = changes.flatMap(([user, { what, member }]) => {
+      const entry = room.users.get(user);
+      if (entry !== undefined) entry.session = session;
+      // Clearing a past session announces the leave only if Redis still has the join, and an older
+      // copy of its data may not.
+      return [isPast && what === 'leave' ? 'leaveLost' : what, user, member];
+    });
+    const { refused } = await this.store.change(room.name, session, 0, args);
     for (const [user, change] of changes) {
       // A newer change of the user may have been queued.
       if (room.changes.get(user) === change) room.changes.delete(user);
       const entry = room.users.get(user);
-      if (entry === undefined || change.what === 'leave' || change.what === 'announceLeave')
-        continue;
+      if (entry === undefined || isLeave(change)) continue;
       entry.isWritten = true;
       if (change.what === 'announceJoin') entry.isRefused = false;
     }
@@ -451,13 +453,28 @@ export class RedisPresence {
   }
 }
 
-/** @param {PresenceRoom} room @returns {{room: PresenceRoom, changes: [string, Change][]}[]} */
-function callsOf(room) {
-  const all = [...room.changes];
-  for (const [, change] of all) change.isSent = true;
+/** @param {Change} change */
+function isLeave({ what }) {
+  return what === 'leave' || what === 'leaveLost' || what === 'announceLeave';
+}
+
+/**
+ * Changes under one session.
+ * @typedef {{room: PresenceRoom, session: string, changes: [string, Change][]}} Call
+ */
+
+/** @param {PresenceRoom} room @param {string} present session @returns {Call[]} */
+function callsOf(room, present) {
+  /** @type {Call[]} */
   const calls = [];
-  for (let i = 0; i < all.length; i += MAX_CHANGES)
-    calls.push({ room, changes: all.slice(i, i + MAX_CHANGES) });
+  for (const [user, change] of room.changes) {
+    const { session = present } = change;
+    change.isSent = true;
+    let call = calls.findLast((one) => one.session === session);
+    if (call === undefined || call.changes.length === MAX_CHANGES)
+      calls.push((call = { room, session, changes: [] }));
+    call.changes.push([user, change]);
+  }
   return calls;
 }
 

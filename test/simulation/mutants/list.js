@@ -535,8 +535,9 @@ export const MUTANTS = Object.freeze([
   {
     name: 'presence-lost-leaves-untold',
     file: PRESENCE,
-    find: '      if (hasLostAll) left.push([user, member]);\n',
-    replace: '',
+    find: 'if (hasLostAll) this.#leaveLater(room);',
+    replace:
+      'if (hasLostAll) for (const [user, change] of room.changes) if (isLeave(change)) room.changes.delete(user);',
     area: 'presence',
     whatAUserWouldSee: 'a user who left while Redis lost its data stays in the clients’ lists',
     simulation: {

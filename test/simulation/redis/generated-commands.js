@@ -264,7 +264,7 @@ function scriptMakers(random, fence) {
       const changes = Array.from({ length: 1 + below(4) }, () => {
         const one = user();
         return [
-          pick(['join', 'leave', 'restore', 'announceJoin', 'announceLeave']),
+          pick(['join', 'leave', 'restore', 'announceJoin', 'leaveLost', 'announceLeave']),
           one,
           `{"user":${one}}`,
         ];

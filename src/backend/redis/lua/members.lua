@@ -13,6 +13,8 @@
 --          restore          the same after an outage; an older member does not replace the latest
 --          announceJoin     like join, and publishes the event even if Redis has the user
 --          leave            the session no longer has the user
+--          leaveLost        like leave; Redis may have lost that the session had the user, and then it
+--                           publishes the event unless another session has the user
 --          announceLeave    like leave, and publishes an event in any case: a join if another session
 --                           has the user
 -- returns  joins, leaves, events left out, users that the session still has, then the events that
@@ -90,13 +92,13 @@ for i = 7, #ARGV, 3 do
   local what, user = ARGV[i], ARGV[i + 1]
   if what == 'leave' then
     if redis.call('SREM', own, user) == 1 then exit(user) end
-  elseif what == 'announceLeave' then
+  elseif what == 'leaveLost' or what == 'announceLeave' then
     local isOut = redis.call('SREM', own, user) == 1
     if isOut then exit(user) end
     local member = redis.call('HGET', members, user)
-    if member then
+    if member and what == 'announceLeave' then
       announce(1, user, member, redis.call('HLEN', members))
-    elseif not isOut then
+    elseif not member and not isOut then
       announce(2, user, ARGV[i + 2], redis.call('HLEN', members) + 1)
     end
   else
