@@ -47,6 +47,8 @@ const NARROW = Object.freeze({
   FANFARE_MAX_MESSAGE_BYTES: '10240',
   FANFARE_MAX_UNSENT_BYTES: '16384',
 });
+/** Connections that a server has not seen end count for their users. */
+export const NO_CAPS = Object.freeze({ FANFARE_MAX_CONNECTIONS_PER_USER: '1000' });
 /** Readers that pause lag after a few messages. */
 export const SLOW_READERS = Object.freeze({
   windowBytes: NARROW_BYTES,
@@ -228,6 +230,7 @@ function drawDensity(plan, random) {
   const isNarrow = random.below(3) === 0;
   plan.losses ??= losses;
   plan.load = { isBusy, ...plan.load };
+  if (plan.load.isBusy) plan.env = { ...NO_CAPS, ...plan.env };
   if (!isNarrow || plan.windowBytes !== undefined) return;
   plan.windowBytes = SLOW_READERS.windowBytes;
   plan.env = { ...SLOW_READERS.env, ...plan.env };

@@ -1,6 +1,6 @@
 // areas.js: which tests should find a planted bug, the cheap ones first.
 
-import { AGE_MS, SLOW_READERS } from '../simulation.js';
+import { AGE_MS, NO_CAPS, SLOW_READERS } from '../simulation.js';
 
 /**
  * @typedef {keyof typeof AREAS} Area
@@ -63,8 +63,6 @@ const LOAD = Object.freeze({
   ...{ clients: 4, rooms: 6, hasHistory: true, roomsPerClient: 2, publishers: 3, rate: 10 },
   isMixed: true,
 });
-/** Connections that a server has not seen end count for their users. */
-const NO_CAPS = Object.freeze({ FANFARE_MAX_CONNECTIONS_PER_USER: '1000' });
 /** Clients come and go all the time. */
 const BUSY = Object.freeze({ load: { ...LOAD, isBusy: true }, env: NO_CAPS });
 const OF_DOORS = Object.freeze(['streams', 'pushers', 'centrifugos']);
