@@ -78,8 +78,8 @@ export class Bustle {
 
   #goHome() {
     const { random, workload } = this;
-    const { people = [], members = [] } = workload.population ?? {};
-    const going = [...people, ...members].filter(() => random.next() < HOMESICK);
+    const { people = [], members = [], commuters = [] } = workload.population ?? {};
+    const going = [...people, ...members, ...commuters].filter(() => random.next() < HOMESICK);
     const flicker = () => {
       const one = random.pick(going);
       const awayMs = random.between(...FLICKER_AWAY_MS);

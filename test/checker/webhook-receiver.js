@@ -27,6 +27,8 @@ const STEPS_ASIDE = 3;
 /** While requests fail, some that succeed take long, but end before the courier gives up. */
 const SLOW_SHARE = 0.15;
 const SLOW_MS = /** @type {const} */ ([50, 1500]);
+/** A request is under way for so long, unless it ends before: less than a courier waits for it. */
+const UNDER_WAY_MS = 1500;
 /** The courier may learn of an answer so long after it was given, or not at all. */
 const ANSWER_MS = 2000;
 /** Of ten failures. `503` and `reset` pause the endpoint for a second. */
@@ -49,7 +51,7 @@ const FAILURES = Object.freeze([...Array(6).fill('500'), '503', ...Array(2).fill
 /**
  * A request without an answer.
  * @typedef {object} UnderWay
- * @property {string} id @property {Known} known @property {number} atMs
+ * @property {string} what @property {Known} known @property {number} atMs
  * @property {() => void} end it is answered, or its sender has given up
  */
 
@@ -180,7 +182,7 @@ export class WebhookReceiver {
     const id = headers['webhook-id'];
     const { type, timestamp, data } = body;
     const known = this.#meet(id, body);
-    const underWay = this.#begin(id, known, body, request.socket);
+    const underWay = this.#begin(known, body, request.socket);
     /** @type {Attempt} */
     const attempt = {
       id,
@@ -206,21 +208,21 @@ export class WebhookReceiver {
   /**
    * The events of an order come one after the other. A courier that stands still leaves its
    * connection open, and its successor begins when the lease has ended.
-   * @param {string} id @param {Known} known @param {WebhookBody} body
-   * @param {import('node:net').Socket} socket
+   * @param {Known} known @param {WebhookBody} body @param {import('node:net').Socket} socket
    */
-  #begin(id, known, { type, data }, socket) {
+  #begin(known, { type, data }, socket) {
     const order = orderOf(type, data);
     if (order === null) return null;
     const atMs = performance.now();
+    const what = `${type} ${data.sequence}`;
     const all = this.underWay.get(order) ?? new Set();
     this.underWay.set(order, all);
     for (const other of all)
-      if (atMs < other.atMs + ANSWER_MS && !known.mayOvertake && !other.known.mayOvertake)
-        this.overlapping.push({ atMs, text: `${order}: ${id} while ${other.id} is under way` });
+      if (atMs < other.atMs + UNDER_WAY_MS && !known.mayOvertake && !other.known.mayOvertake)
+        this.overlapping.push({ atMs, text: `${order}: ${what} while ${other.what} is under way` });
     /** @type {UnderWay} */
     const one = {
-      ...{ id, known, atMs },
+      ...{ what, known, atMs },
       end() {
         socket.off('close', one.end);
         all.delete(one);

@@ -57,7 +57,7 @@ export class WebhookWatch {
   /** @param {Where} where */
   begin(where) {
     this.where = where;
-    this.receiver.failing = FAILING;
+    this.resume();
   }
 
   /** A fault begins. @param {number} [lostMs] of data @returns {() => void} it is healed */
@@ -76,16 +76,25 @@ export class WebhookWatch {
     this.faults.push({ fromMs: nowMs - COMMIT_MS, toMs: nowMs + UNDER_WAY_MS });
   }
 
-  /** Waits for calm. @returns {Promise<string[]>} how the receiver's model differs from the truth */
-  async settle() {
+  /**
+   * Waits for calm.
+   * @param {number} [alreadyMs] that it has lasted
+   * @returns {Promise<string[]>} how the receiver's model differs from the truth
+   */
+  async settle(alreadyMs = 0) {
     // An event that failed three times waits up to 36 s. If it could fail again, or hold up others of
     // its room, no time would be enough.
     this.receiver.failing = 0;
-    await pause(CALM_MS);
+    await pause(CALM_MS - alreadyMs);
     const { rooms, members, users } = this.receiver.model.state;
     const known = `${rooms.length} rooms, ${members.length} members, ${users.length} users`;
     this.known = `${known}; ${await this.where.pending()} events wait`;
     return this.receiver.model.differences(await this.#readTruth());
+  }
+
+  /** Requests fail again. */
+  resume() {
+    this.receiver.failing = FAILING;
   }
 
   /** Events that were repeated although the courier knew that they were delivered. */

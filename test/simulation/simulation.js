@@ -149,8 +149,13 @@ export function wholePlan(given) {
   return { ...SCRIPTED, ...given, load: { ...SCRIPTED.load, ...given.load } };
 }
 
-/** @param {number} seed @param {Partial<Plan> & {only?: string[], chaosMs?: number}} [given] instead of what it draws @returns {Plan} */
-export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
+/**
+ * How to draw a schedule: some of these faults, for so long, with this share of long pauses.
+ * @typedef {{only?: readonly string[], chaosMs?: number, longShare?: number}} Drawn
+ */
+
+/** @param {number} seed @param {Partial<Plan> & Drawn} [given] instead of what it draws @returns {Plan} */
+export function drawPlan(seed, { only, chaosMs, longShare, ...given } = {}) {
   const random = new Random(seed);
   /** @type {Plan['topology']} */
   const drawn = random.pick(['redis', 'redis', 'embedded', 'sentinel', 'cluster']);
@@ -203,7 +208,8 @@ export function drawPlan(seed, { only, chaosMs = CHAOS_MS, ...given } = {}) {
   if (plan.topology === 'embedded') plan.servers = 1;
   // Its replica may be away, and decides nothing.
   if (plan.topology === 'region') plan.leastReplicas = 0;
-  plan.schedule = given.schedule ?? drawSchedule(plan, new Random(seed + 2), chaosMs, only);
+  const how = { only, chaosMs, longShare };
+  plan.schedule = given.schedule ?? drawSchedule(plan, new Random(seed + 2), how);
   return plan;
 }
 
@@ -239,10 +245,10 @@ function drawDensity(plan, random) {
 
 /**
  * Swarm testing: most runs lack most faults, so that those they have meet each other often.
- * @param {Omit<Plan, 'schedule'>} plan @param {Random} random @param {number} chaosMs
- * @param {string[]} [only] those of these that are possible
+ * @param {Omit<Plan, 'schedule'>} plan @param {Random} random @param {Drawn} how
  */
-function drawSchedule({ topology, hasWebhooks }, random, chaosMs, only) {
+function drawSchedule({ topology, hasWebhooks }, random, how) {
+  const { only, chaosMs = CHAOS_MS, longShare = LONG_QUIET_SHARE } = how;
   const possible = Object.keys(FAULTS).filter((name) =>
     isPossible(name, { topology, hasWebhooks, only }),
   );
@@ -256,7 +262,7 @@ function drawSchedule({ topology, hasWebhooks }, random, chaosMs, only) {
   /** @type {import('./director.js').Step[]} */
   const schedule = [];
   for (let atMs = 0; atMs < chaosMs; ) {
-    const isLong = random.next() < LONG_QUIET_SHARE && chaosMs > SHORT_MS;
+    const isLong = random.next() < longShare && chaosMs > SHORT_MS;
     const waitMs = isLong ? LONG_QUIET_MS : random.between(low, high);
     const count = some.length === 0 ? 0 : random.next() < together ? 2 : 1;
     const faults = Array.from({ length: count }, () => {

@@ -80,6 +80,8 @@ class SimulatedFanfare {
 export class World {
   /** @type {any} the workload of the director */
   workload = null;
+  /** Between what webhooks have said and the truth. @type {string[]} */
+  differences = [];
   /** When a fault last brought back former data. */
   broughtBackMs = Number.NEGATIVE_INFINITY;
   faults = FAULTS;

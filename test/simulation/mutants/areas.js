@@ -5,8 +5,8 @@ import { AGE_MS, NO_CAPS, SLOW_READERS } from '../simulation.js';
 /**
  * @typedef {keyof typeof AREAS} Area
  * @typedef {Partial<import('../simulation.js').Plan>} Part of a plan
- * @typedef {Part & {faults: readonly string[], chaosMs?: number}} Shape of a run: some of these faults
- *   happen in it, for so long
+ * @typedef {Part & {faults: readonly string[], chaosMs?: number, longShare?: number}} Shape of a run:
+ *   some of these faults happen in it, for so long
  */
 
 /** Faults that any area meets. */
@@ -67,12 +67,13 @@ const LOAD = Object.freeze({
 const BUSY = Object.freeze({ load: { ...LOAD, isBusy: true }, env: NO_CAPS });
 const OF_DOORS = Object.freeze(['streams', 'pushers', 'centrifugos']);
 /** Those whom webhooks report; some publishers repeat messages. */
-const REPORTED = Object.freeze(['people', 'commuters']);
+const REPORTED = Object.freeze(['commuters']);
 const WEBHOOKS = Object.freeze({
   hasWebhooks: true,
   messages: ['h.0', 'h.2', 'p.1'],
-  load: { ...LOAD, isBusy: true, keyed: 2 },
+  load: { ...LOAD, clients: 1, isBusy: true, keyed: 2 },
   env: NO_CAPS,
+  longShare: 0.4,
 });
 /** A state takes several steps to send. */
 const LARGE_BYTES = 2500;
