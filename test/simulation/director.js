@@ -20,6 +20,8 @@ import { Stage } from './stage.js';
 const LEAVING_SHARE = 0.05;
 const LATE_MS = 4000;
 const BACK_MS = 60_000;
+/** After a rest all are busy again, before there is another fault. */
+const WAKING_MS = /** @type {const} */ ([0, 5000]);
 /** These leave no doubt of what endpoints have accepted: events may not come again. */
 const HARMLESS_TO_COURIERS = new Set([
   ...['serverReloaded', 'serverTerminated', 'workerKilled', 'workerFrozen', 'slowReaders'],
@@ -149,8 +151,12 @@ async function chaos(world, { schedule }, recorder, watch) {
       workload.rest(true);
       await census(world, watch);
       watch?.resume();
-    } else await pause(waitMs);
-    workload.rest(false);
+      workload.rest(false);
+      await pause(workload.random.between(...WAKING_MS));
+    } else {
+      await pause(waitMs);
+      workload.rest(false);
+    }
     if (isBusy && (i + 1 === schedule.length || schedule[i + 1].isLong)) {
       const longest = Math.max(0, ...faults.map(({ holdMs }) => holdMs));
       setTimeout(() => workload.rest(true), workload.random.between(0, 1.2 * longest));

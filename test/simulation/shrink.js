@@ -14,7 +14,7 @@ export function kindOf({ broken, faults, end }) {
   if (faults.length > 0) return faults[0].split('\n')[0].replace(/^\S+ /, '');
   if (end === null) return 'no end';
   if (end.unmet?.length > 0) return end.unmet[0].replace(/:.*/, '');
-  const names = /** @type {const} */ (['differences', 'oddities', 'disordered', 'overlapping']);
+  const names = ['differences', 'oddities', 'disordered', 'overlapping', 'kept'];
   const name = names.find((one) => end[one].length > 0);
   return name ?? (end.repeated > 0 ? 'repeated' : 'the end');
 }

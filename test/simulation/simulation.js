@@ -414,6 +414,7 @@ export async function simulate(plan, { keepsTrace = false, trees } = {}) {
   } finally {
     fleet.restoreGlobals();
   }
+  if (end !== null) end.kept = world.kept;
   const report = checker.report();
   const isClean =
     report.isClean &&
@@ -425,6 +426,7 @@ export async function simulate(plan, { keepsTrace = false, trees } = {}) {
     end.unmarked === '' &&
     end.disordered.length === 0 &&
     end.overlapping.length === 0 &&
+    end.kept.length === 0 &&
     end.repeated === 0;
   return {
     ...{ plan, report, end, isClean },

@@ -15,6 +15,8 @@ const SNAPSHOT_MS = 1000;
 const SNAPSHOTS = 8;
 /** Servers of Redis in each topology. */
 const NODES = Object.freeze({ embedded: 0, redis: 1, sentinel: 2, cluster: 6, region: 2 });
+/** Keys of a room's messages end with them. */
+const OF_MESSAGES = /^fanfare:(?:history|state|once|blob):/;
 /** The name of the primary, where each region finds it. */
 const PRIMARY = 'primary';
 const MAX_LAG_MS = 3000;
@@ -172,6 +174,15 @@ export class World {
     if (this.cluster !== null) return this.cluster.primaries;
     if (this.plan.topology === 'region') return this.nodes.slice(0, 1);
     return this.sentinels === null ? this.nodes : [this.sentinels.primary];
+  }
+
+  /** Keys of messages that Redis would keep for ever. */
+  get kept() {
+    const isKept = (/** @type {string} */ name, /** @type {{expiresMs: number}} */ key) =>
+      key.expiresMs === 0 && OF_MESSAGES.test(name);
+    return this.primaries.flatMap(({ server }) =>
+      [...server.keys.keys].flatMap(([name, key]) => (isKept(name, key) ? [name] : [])),
+    );
   }
 
   get hosts() {

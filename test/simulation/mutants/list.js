@@ -302,13 +302,14 @@ export const MUTANTS = Object.freeze([
     whatAUserWouldSee: 'a late release frees the lease of the next owner: two couriers send',
   },
   {
-    name: 'webhooks-expired-lease-renewed',
+    name: 'webhooks-embedded-keeps-the-last-entry',
     file: EMBEDDED_QUEUE,
-    find: 'return partition.owner === fence && partition.leaseEndMs > this.nowMs();',
-    replace: 'return partition.owner === fence;',
+    find: 'Number(one.entries[one.first].id) <= Number(upTo)) one.shift();',
+    replace: 'Number(one.entries[one.first].id) < Number(upTo)) one.shift();',
     area: 'webhooks',
-    whatAUserWouldSee: 'a courier that was suspended keeps a partition that is free for others',
+    whatAUserWouldSee: 'a new courier sends the last event of each partition again',
   },
+
   {
     name: 'webhooks-lease-from-the-answer',
     file: 'src/webhooks/lease.js',
