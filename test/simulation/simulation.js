@@ -248,7 +248,8 @@ function drawDensity(plan, random) {
  * @param {Omit<Plan, 'schedule'>} plan @param {Random} random @param {Drawn} how
  */
 function drawSchedule({ topology, hasWebhooks }, random, how) {
-  const { only, chaosMs = CHAOS_MS, longShare = LONG_QUIET_SHARE } = how;
+  const { only, chaosMs = CHAOS_MS } = how;
+  const { longShare = chaosMs > SHORT_MS ? LONG_QUIET_SHARE : 0 } = how;
   const possible = Object.keys(FAULTS).filter((name) =>
     isPossible(name, { topology, hasWebhooks, only }),
   );
@@ -262,7 +263,7 @@ function drawSchedule({ topology, hasWebhooks }, random, how) {
   /** @type {import('./director.js').Step[]} */
   const schedule = [];
   for (let atMs = 0; atMs < chaosMs; ) {
-    const isLong = random.next() < longShare && chaosMs > SHORT_MS;
+    const isLong = random.next() < longShare;
     const waitMs = isLong ? LONG_QUIET_MS : random.between(low, high);
     const count = some.length === 0 ? 0 : random.next() < together ? 2 : 1;
     const faults = Array.from({ length: count }, () => {
