@@ -45,7 +45,7 @@ const STOP_MS = 5000;
  * @property {number} [appenders] producers that expect positions, two in each room with history; every
  *   other pair has idempotency keys
  * @property {readonly string[]} [recorded] rooms whose messages webhooks report
- * @property {number} [bytes] of padding in each
+ * @property {number} [bytes] of padding in each, at most; in rooms with state this many
  * @property {number} [last] the most messages that a join asks for
  * @property {boolean} [isNarrow] connections hold few bytes
  * @property {number} [kept] messages that a room with history keeps
@@ -362,7 +362,11 @@ export class Workload {
     // At rest no later message shows, or mends, what a room with history has lost.
     const rooms = this.isResting ? all.filter((room) => !room.startsWith(HISTORY_PREFIX)) : all;
     if (rooms.length === 0) return;
-    publisher.publish(this.random.pick(rooms), { bytes: this.load.bytes });
+    const { random, load } = this;
+    // Of two rooms of a slow reader, a small message of one may still wait for it when a large one of
+    // the other may not.
+    const bytes = load.bytes && random.below(load.bytes + 1);
+    publisher.publish(random.pick(rooms), { bytes });
     const isBroken = publisher.isKeyed && this.bustle !== null && !this.isResting;
     if (isBroken && this.random.next() < BROKEN_SENDS)
       setTimeout(() => publisher.leave(), this.random.between(...BROKEN_MS));

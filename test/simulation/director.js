@@ -30,7 +30,7 @@ const HARMLESS_TO_COURIERS = new Set([
 /** What was stored before them stays. */
 const STOPS = new Set([...['courierKilled', 'courierFrozen', 'machineSuspended', 'machineAsleep']]);
 /** Nobody tells the other servers that these workers are dead. */
-const ENDS_SESSIONS = new Set(['machineLost', 'primaryKilled']);
+const ENDS_SESSIONS = new Set(['machineLost', 'powerLost', 'primaryKilled']);
 /** A session that was cleared may come back with the former data. */
 const BRINGS_BACK = new Set([
   ...['redisLosesASecond', 'redisRolledBack', 'staleReplicaPromoted', 'primaryOfRedisLost'],

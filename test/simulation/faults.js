@@ -80,6 +80,22 @@ export const FAULTS = Object.freeze({
       };
     },
   },
+  /** A machine with a server and Redis loses power: the last second of Redis is not on its disk. */
+  powerLost: {
+    holdMs: [500, 4000],
+    needs: 'redis',
+    inflict(world, random) {
+      const server = random.pick(world.servers);
+      const redis = anyOf(world.nodes, random);
+      server.machine.stop();
+      redis.stop();
+      return async () => {
+        redis.start('last-second');
+        server.start();
+        await world.whole(server);
+      };
+    },
+  },
   /** All its processes stand still, as in a suspended virtual machine. */
   machineSuspended: {
     // In longer ones the connections that clients give up reach the limit of their users.

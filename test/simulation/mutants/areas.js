@@ -26,6 +26,9 @@ const OF_REPLICAS = Object.freeze([
 const FAULTS_OF_STATES = Object.freeze([
   ...['workerKilled', 'workerFrozen', 'machineSuspended', 'serverReloaded', 'clientsCut'],
 ]);
+/** Connections of clients end. */
+const BROKEN = Object.freeze(['workerKilled', 'clientsReset', 'clientsCut', 'slowReaders']);
+const LOST_BY_REDIS = Object.freeze(['redisEmptied', 'redisFlushed', 'redisRolledBack']);
 /** A worker misses changes, or reads the state anew, of which Redis may lack a part. */
 const GAPS = Object.freeze(['redisCut', 'workerKilled', 'redisEvicts']);
 /** They take a part of what Redis has. */
@@ -33,6 +36,8 @@ const LOSSES = Object.freeze([
   ...['redisEvicts', 'redisFlushed', 'redisRolledBack', 'redisLosesASecond'],
   'staleReplicaPromoted',
 ]);
+/** Nobody may be left who knows what Redis has lost. */
+const CRASHES = Object.freeze(['powerLost']);
 /** Readers become slower than the messages. */
 const SLOWNESS = Object.freeze(['linksSlow', 'slowReaders', 'connectionsStalled', 'clientsCut']);
 /** Partitions of recorded events pass from courier to courier, and nothing is lost. */
@@ -155,6 +160,7 @@ export const AREAS = Object.freeze({
       ...runs(['embedded'], ['states'], FAULTS_OF_STATES, BUSY),
       ...runs(['redis'], ['states'], GAPS, BUSY),
       ...runs(['redis', 'sentinel'], ['states'], LOSSES, BUSY),
+      ...runs(['redis'], ['states'], CRASHES, { ...BUSY, servers: 1 }),
       ...runs(['embedded', 'redis'], ['states'], SLOWNESS, {
         ...SLOW_READERS,
         load: { ...BUSY.load, ...SLOW_READERS.load, bytes: LARGE_BYTES },
@@ -209,12 +215,13 @@ export const AREAS = Object.freeze({
     ],
     contract: [],
     runs: [
-      ...runs(['redis', 'embedded'], OF_DOORS, [...COMMON, ...OF_REDIS]),
+      ...runs(['redis'], OF_DOORS, [...BROKEN, ...LOST_BY_REDIS]),
+      ...runs(['embedded'], OF_DOORS, BROKEN),
       // Who lags here soon lacks what the history no longer has.
       ...runs(['embedded', 'redis'], OF_DOORS, SLOWNESS, {
         ...SLOW_READERS,
         historySize: 32,
-        load: { ...LOAD, ...SLOW_READERS.load, rate: 100, isBusy: true },
+        load: { ...BUSY.load, ...SLOW_READERS.load, bytes: 1000, last: 3, rate: 100 },
       }),
     ],
   },
