@@ -338,9 +338,12 @@ function* ofEachOpen(run, ask) {
 
 /** @param {Run} run @returns {Iterable<Answer>} */
 function* everyAcceptedWasSeen({ publications }) {
-  for (const { outcome, stream, offset, sights, value, inCalmTo } of publications.values()) {
-    if (inCalmTo > 1)
-      yield sights > 0 ? '' : `${value}, accepted in calm, was seen by none of ${inCalmTo}`;
+  for (const publication of publications.values()) {
+    const { outcome, stream, offset, sights, value, client, inCalmTo } = publication;
+    // Who publishes without an echo does not get it.
+    const due = client === null ? inCalmTo : inCalmTo - 1;
+    if (due > 1)
+      yield sights >= due ? '' : `${value}, accepted in calm, was seen by ${sights} of ${due}`;
     // Above every offset that a client has seen, it is not yet lost.
     if (outcome !== 'ok' || stream === null || offset > stream.highest) continue;
     if (sights > 0) yield '';

@@ -445,6 +445,17 @@ export const PLANTS = [
     },
   },
   {
+    fault: 'the same reaches only one of those in the room',
+    expected: ['I7'],
+    act: (model) => {
+      model.wait();
+      const message = model.invoke('a', 'p.0');
+      model.emit({ type: 'ok', ...message });
+      model.hand(0, message);
+      model.wait();
+    },
+  },
+  {
     fault: 'the ack of a later message has a lower offset',
     expected: ['I9'],
     act: (model) => {

@@ -251,15 +251,31 @@ export const FAULTS = Object.freeze({
     holdMs: [0, 0],
     needs: 'redis',
     inflict(world, random) {
-      const share = random.next();
-      for (const { machine } of world.servers)
-        for (const redis of world.primaries)
-          world.fleet.network.breakConnections(
-            machine.host,
-            redis.host,
-            () => random.next() < share,
-          );
+      breakSome(world, random);
       return () => {};
+    },
+  },
+  /** The line to it is slow, and connections break again while they are being restored. */
+  redisLineBad: {
+    holdMs: [1000, 8000],
+    needs: 'redis',
+    inflict(world, random) {
+      const lines = world.servers.flatMap(({ machine }) =>
+        world.nodes.flatMap(({ host }) => ways(world, machine.host, host)),
+      );
+      const extraMs = random.between(1, 200);
+      for (const way of lines) way.extraMs = extraMs;
+      /** @type {NodeJS.Timeout} */
+      let timer;
+      const again = () => {
+        breakSome(world, random);
+        timer = setTimeout(again, random.between(50, 1500));
+      };
+      again();
+      return () => {
+        clearTimeout(timer);
+        for (const way of lines) way.extraMs = 0;
+      };
     },
   },
   redisFrozen: {
@@ -374,6 +390,14 @@ function restarted(holdMs, what) {
       return () => redis.start(what);
     },
   };
+}
+
+/** Breaks some connections between servers and Redis. @param {World} world @param {Random} random */
+function breakSome({ servers, primaries, fleet: { network } }, random) {
+  const share = random.next();
+  for (const { machine } of servers)
+    for (const redis of primaries)
+      network.breakConnections(machine.host, redis.host, () => random.next() < share);
 }
 
 /** @param {World} world @param {string} redis @param {number} kind as `cut` has it @returns {Heal} */
