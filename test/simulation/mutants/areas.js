@@ -63,7 +63,6 @@ const TOPOLOGIES = Object.freeze({
   embedded: { topology: /** @type {const} */ ('embedded'), servers: 1, workers: 2 },
   sentinel: { topology: /** @type {const} */ ('sentinel'), servers: 2, workers: 1 },
   cluster: { topology: /** @type {const} */ ('cluster'), servers: 2, workers: 1 },
-  region: { topology: /** @type {const} */ ('region'), servers: 2, workers: 1 },
 });
 const LOAD = Object.freeze({
   ...{ clients: 4, rooms: 6, hasHistory: true, roomsPerClient: 2, publishers: 3, rate: 10 },
@@ -255,18 +254,15 @@ export const AREAS = Object.freeze({
   redis: {
     unit: ['redis-publisher', 'redis-broker', 'redis-identity', 'data-loss'],
     contract: ['redis-promises', 'broker', 'history'],
-    runs: [
-      ...runs(
-        ['redis', 'cluster'],
-        ['visitors'],
-        [
-          ...['redisOverloaded', 'redisLineBad', 'redisFull', 'redisForbidsChannels'],
-          ...['linksSlow', 'connectionsStalled', 'clientsReset'],
-        ],
-        { load: { ...LOAD, isBusy: true, keyed: 1, stubborn: 1, clients: 12, roomsPerClient: 3 } },
-      ),
-      ...runs(['region'], ['visitors'], ['regionFailover', 'redisReset', 'linksSlow'], BUSY),
-    ],
+    runs: runs(
+      ['redis', 'cluster'],
+      ['visitors'],
+      [
+        ...['redisOverloaded', 'redisLineBad', 'redisDown', 'redisFull', 'redisForbidsChannels'],
+        ...['linksSlow', 'connectionsStalled', 'clientsReset'],
+      ],
+      { load: { ...LOAD, isBusy: true, keyed: 1, stubborn: 1, clients: 12, roomsPerClient: 3 } },
+    ),
   },
   relay: {
     unit: ['relay', 'relay-overload', 'histories'],
