@@ -29,6 +29,7 @@ const AWAY_MS = /** @type {const} */ ([
   [200, 5000],
 ]);
 const NAP_MS = /** @type {const} */ ([50, 8000]);
+const RESTLESS = 0.1;
 const HERD_MS = /** @type {const} */ ([0, 50]);
 /** The back end removes a user about when the user joins. */
 const KICK_MS = /** @type {const} */ ([0, 15]);
@@ -111,7 +112,7 @@ export class Bustle {
       const [low, high] = random.pick(AWAY_MS);
       return random.between(low, high);
     };
-    if (isTime('hop')) random.pick(hoppers).leave(awayMs());
+    if (isTime('hop')) this.#hop(random.pick(hoppers), awayMs());
     if (isTime('stir')) workload.population?.stir([...people, ...members, ...commuters], awayMs());
     if (isTime('again') && libraries.length > 0) {
       const library = random.pick(libraries);
@@ -127,6 +128,11 @@ export class Bustle {
     if (isTime('herd'))
       for (const one of [...hoppers, ...people, ...visitors])
         if (random.below(2) === 0) one.leave(random.between(...HERD_MS));
+  }
+
+  /** Most of those that pause reading stay, so that they lag. @param {any} one @param {number} awayMs */
+  #hop(one, awayMs) {
+    if (!this.naps.has(one) || this.random.next() < RESTLESS) one.leave(awayMs);
   }
 
   /** @param {import('./people.js').Person} person */

@@ -157,14 +157,15 @@ export const AREAS = Object.freeze({
     unit: ['state-sync', 'histories', 'history-reader', 'protocol', 'redis-scripts'],
     contract: ['state', 'redis-promises', 'history'],
     runs: [
-      ...runs(['embedded'], ['states'], FAULTS_OF_STATES, BUSY),
+      ...runs(['sentinel'], ['states'], LOSSES, BUSY),
       ...runs(['redis'], ['states'], GAPS, BUSY),
-      ...runs(['redis', 'sentinel'], ['states'], LOSSES, BUSY),
-      ...runs(['redis'], ['states'], CRASHES, { ...BUSY, servers: 1 }),
+      ...runs(['embedded'], ['states'], FAULTS_OF_STATES, BUSY),
+      ...runs(['redis'], ['states'], LOSSES, BUSY),
       ...runs(['embedded', 'redis'], ['states'], SLOWNESS, {
         ...SLOW_READERS,
         load: { ...BUSY.load, ...SLOW_READERS.load, bytes: LARGE_BYTES },
       }),
+      ...runs(['redis'], ['states'], CRASHES, { ...BUSY, servers: 1 }),
     ],
   },
   audiences: {
@@ -221,7 +222,14 @@ export const AREAS = Object.freeze({
       ...runs(['embedded', 'redis'], OF_DOORS, SLOWNESS, {
         ...SLOW_READERS,
         historySize: 32,
-        load: { ...BUSY.load, ...SLOW_READERS.load, bytes: 1000, last: 3, rate: 100 },
+        load: {
+          ...BUSY.load,
+          ...SLOW_READERS.load,
+          bytes: 1000,
+          last: 3,
+          rate: 100,
+          publishers: 6,
+        },
       }),
     ],
   },
