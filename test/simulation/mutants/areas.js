@@ -24,7 +24,7 @@ const OF_REPLICAS = Object.freeze([
   'primaryOfRedisLost',
 ]);
 const FAULTS_OF_STATES = Object.freeze([
-  ...['workerKilled', 'workerFrozen', 'machineSuspended', 'serverReloaded', 'clientsCut'],
+  ...['workerKilled', 'workerFrozen', 'machineSuspended', 'clientsCut'],
 ]);
 /** Connections of clients end. */
 const BROKEN = Object.freeze(['workerKilled', 'clientsReset', 'clientsCut', 'slowReaders']);
