@@ -36,9 +36,10 @@ const PAGE_FIELDS = 1000;
  * @property {(usage: 'USAGE', key: string) => Promise<number|null>} memory
  */
 
+const MARK = readScript('mark');
 const SCRIPTS = {
-  webhooksLease: { numberOfKeys: 2, lua: readScript('lease') },
-  webhooksCommit: { numberOfKeys: 4, lua: readScript('commit') },
+  webhooksLease: { numberOfKeys: 2, lua: MARK + readScript('lease') },
+  webhooksCommit: { numberOfKeys: 4, lua: MARK + readScript('commit') },
 };
 
 /** @implements {EventQueue} */

@@ -1,13 +1,19 @@
 -- commit.lua: a step of a partition's owner: changes the pending events and trims the partition,
--- or does nothing if the partition has another owner by now.
+-- or does nothing if the partition has another owner by now, or Redis has gone back. Then it has
+-- the lease, too, but what the owner remembers is of the data that Redis has lost (lease.lua).
 --
 -- KEYS     1 lease   2 pending: field -> JSON   3 partition   4 state of the partition
 -- ARGV     1 fence   2 id of the last entry to trim, or ''   3 number of lost events that are
 --          announced, or ''   4 number of pending events to set
 --          then field and JSON of each, then the fields to remove
--- returns  1 done   0 another owner
+-- returns  1 done   0 another owner, or none
 local lease, pending, partition, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 if redis.call('GET', lease) ~= ARGV[1] then return 0 end
+local mark = redis.call('HGET', state, 'mark')
+if mark and not isOfThis(mark) then
+  redis.call('DEL', lease)
+  return 0
+end
 local bytes = 0
 local function sizeOf(field)
   local known = redis.call('HSTRLEN', pending, field)

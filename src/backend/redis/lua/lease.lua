@@ -8,11 +8,13 @@
 -- returns  the fence and the mark; the fence is 0 if another process owns the partition
 --
 -- A fence is a time or later than the last one, so a fence that Redis has lost is not used again.
--- The mark names the data of the partition: replication ID:time:run_id. If the caller knows another
--- one, or if another Redis has written it, events may be missing: one is counted as lost, and the
--- courier announces a gap. Couriers that wait for the partition know the mark, too: the owner may
--- have died. A primary takes another replication ID, without a second one, when it gets its first
--- replica, and when it has had none for an hour. That is no loss. Marks of v0.2.0 have no run_id.
+-- The mark names the data of the partition (mark.lua). If the caller knows another one, or if
+-- another Redis has written it, events may be missing: one is counted as lost, and the courier
+-- announces a gap. Couriers that wait for the partition know the mark, too, as the owner may have
+-- died.
+--
+-- The owner then loses the partition, and takes it anew, because its memory has events of the lost
+-- data. If Redis has gone back, nothing that is recorded later may correct them.
 --
 -- A partition without a mark that nobody knows is new, or all who knew it have ended with it. If
 -- the first partition has long had a mark, this partition has lost its data. If the first partition
@@ -38,25 +40,22 @@ if ARGV[1] == 'acquire' and owner then
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local function read(section, name)
-  local info = redis.pcall('INFO', section)
-  return type(info) == 'string' and string.match(info, name .. ':(%x+)') or 'none'
+local mark = was[1]
+if not mark or not isOfThis(mark) then
+  mark = string.format('%s:%.0f:%s', read('replication', 'master_replid'), now, read('server', 'run_id'))
+  redis.call('HSET', state, 'mark', mark)
 end
-local id, mark = read('replication', 'master_replid'), was[1]
-if not mark or string.match(mark, '^%w+') ~= id then
-  local run = read('server', 'run_id')
-  local isSame = mark and string.match(mark, '^%w+:%d+:(%w+)$') == run
-  if not isSame or not string.match(read('replication', 'master_replid2'), '^0+$') then
-    mark = string.format('%s:%.0f:%s', id, now, run)
-    redis.call('HSET', state, 'mark', mark)
-  end
-end
-if (was[1] and was[1] ~= mark) or (known ~= '' and known ~= mark) then
+local isOther = (was[1] and was[1] ~= mark) or (known ~= '' and known ~= mark)
+if isOther then
   redis.call('HINCRBY', state, 'lost', 1)
 elseif not was[1] and ARGV[5] == 'first' then
   redis.call('HSET', state, 'unknown', 1)
 elseif not was[1] and now - (tonumber(ARGV[5]) or now) > START_MS then
   redis.call('HINCRBY', state, 'lost', 1)
+end
+if isOther and ARGV[1] == 'renew' then
+  redis.call('DEL', lease)
+  return { 0, mark }
 end
 local fence = ARGV[3]
 if ARGV[1] == 'acquire' then
