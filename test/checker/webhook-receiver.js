@@ -101,6 +101,8 @@ export class WebhookReceiver {
     this.answerOf = null;
     /** Is told of messages and gaps. @type {Pick<import('./record.js').Recorder, 'write'>|null} */
     this.recorder = null;
+    /** Is told of each answer. @type {(line: string) => void} */
+    this.note = () => {};
     this.model = new WebhookModel();
     /** @type {Attempt[]} */
     this.attempts = [];
@@ -265,6 +267,8 @@ export class WebhookReceiver {
     // The sender waited too long for the state to be read, or was killed.
     if (socket.destroyed) attempt.answer = 'late';
     const { answer, type, data } = attempt;
+    const what = `${type} ${data.room ?? ''} ${data.user ?? ''} ${data.epoch}:${data.sequence}`;
+    this.note(`webhook ${what}: ${answer}`);
     if (answer === '204') {
       if (Number.isNaN(known.acceptedMs)) {
         known.accept(attempt.recordedMs);

@@ -65,7 +65,20 @@ export async function direct(world, plan, recorder) {
   if (load.hasBucket) serve(world, new Bucket(), plan.bucketPort);
   for (const server of world.servers) server.start();
   for (const server of world.servers) await world.whole(server);
-  if (plan.ageMs) await pause(plan.ageMs);
+  watch?.begin({
+    ports: world.servers.map(({ env }) => Number(env.PORT)),
+    secret,
+    // A script adds more.
+    get users() {
+      return world.workload?.population?.users ?? [];
+    },
+    pending: async () => 0,
+  });
+  if (plan.ageMs) {
+    if (watch !== null) watch.receiver.failing = 0;
+    await pause(plan.ageMs);
+    watch?.resume();
+  }
   const workload = new Workload(
     {
       ...{
@@ -85,15 +98,6 @@ export async function direct(world, plan, recorder) {
   world.workload = workload;
   if (watch !== null && plan.messages && !plan.script) watch.receiver.recorder = recorder;
   recorder.write({ type: 'gauges', when: 'before', of: 'server', values: { connections: 0 } });
-  watch?.begin({
-    ports: world.servers.map(({ env }) => Number(env.PORT)),
-    secret,
-    // A script adds more.
-    get users() {
-      return workload.population?.users ?? [];
-    },
-    pending: async () => 0,
-  });
   await workload.start();
   workload.publish();
   if (plan.script === undefined) {
@@ -120,6 +124,7 @@ async function startReceiver(world, plan) {
   const receiver = new WebhookReceiver({ random: new Random(plan.seed + 3) });
   serve(world, receiver, plan.webhookPort);
   receiver.url = `http://127.0.0.1:${plan.webhookPort}/fanfare`;
+  receiver.note = (line) => world.fleet.note(line);
   return new WebhookWatch(receiver, '');
 }
 
@@ -169,7 +174,7 @@ async function chaos(world, { schedule }, recorder, watch) {
 async function suffer(world, { name, holdMs, seed, losesClients }, recorder, watch) {
   const random = new Random(seed);
   recorder.write({ type: 'start', name });
-  const lostMs = name === 'redisRolledBack' ? world.oldestSnapshotMs : 0;
+  const lostMs = { redisRolledBack: world.oldestSnapshotMs, redisLosesASecond: 1000 }[name] ?? 0;
   if (STOPS.has(name)) watch?.stop();
   const isHarmless = STOPS.has(name) || HARMLESS_TO_COURIERS.has(name);
   const healed = isHarmless ? undefined : watch?.fault(lostMs);
