@@ -196,7 +196,7 @@ export const AREAS = Object.freeze({
       runs(['redis', 'embedded', 'cluster'], REPORTED, OF_COURIERS, {
         ...{ ...WEBHOOKS, ageMs: AGE_MS, chaosMs: 60_000 },
       }),
-      runs(['redis', 'sentinel', 'embedded', 'cluster'], REPORTED, OF_RECORDS, WEBHOOKS),
+      runs(['embedded', 'redis', 'sentinel', 'cluster'], REPORTED, OF_RECORDS, WEBHOOKS),
       runs(['redis', 'cluster', 'embedded'], REPORTED, OF_REPORTERS, WEBHOOKS),
       runs(['embedded', 'redis'], REPORTED, OF_COURIERS, {
         ...{ ...WEBHOOKS, endpoint: SMALL_ENDPOINT },
