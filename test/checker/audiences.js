@@ -47,6 +47,8 @@ export class AudienceMember {
     this.until = 0;
     /** What it missed while it was away ends there. */
     this.missedUntil = 0;
+    /** The same when it came back before: what it might not see then is past. */
+    this.missedBefore = 0;
     /** Of a room without positions. @type {Set<string>} */
     this.got = new Set();
   }
@@ -144,10 +146,11 @@ const TAKEN = {
     Object.assign(member, { isOpen: true, openedAt: t, isBack });
     member.got.clear();
     // A replay follows.
-    if (recovered) member.missedUntil = offset ?? 0;
+    const { missedUntil } = member;
+    member.missedBefore = recovered ? missedUntil : 0;
+    member.missedUntil = recovered ? (offset ?? 0) : 0;
     if (recovered || epoch === undefined) return;
-    const begin = last === undefined ? offset : null;
-    Object.assign(member, { epoch, last: begin, until: offset, missedUntil: 0 });
+    Object.assign(member, { epoch, last: last === undefined ? offset : null, until: offset });
   },
 
   got(audiences, event) {

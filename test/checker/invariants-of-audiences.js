@@ -133,7 +133,7 @@ function* everyVisibleCame({ audiences, now, isSettled, calmSince }) {
     const reached = last ?? member.until;
     // The last of them only where the member is told what it passes.
     const told = isToldPositions ? due.at(-1) : undefined;
-    yield isReached(member, due.findLast(sees), reached);
+    yield isReached(member, due.findLast(sees), Math.max(reached, member.missedBefore));
     yield isReached(member, told, Math.max(reached, member.missedUntil));
   }
 }
