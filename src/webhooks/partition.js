@@ -195,6 +195,7 @@ export class Partition {
     this.#mayLack = false;
     this.#pollMs = POLL_MS.shortest;
     this.#restore(stored);
+    // A Redis that lost data may have lost what replaced a stored event, so the gap comes first.
     this.#announce(lost);
     await this.#changes.writeChanges();
     for (const endpoint of this.endpoints.values()) endpoint.pump();
@@ -276,26 +277,8 @@ export class Partition {
   #announce({ count, upTo, isUnknown = false }) {
     if (count === 0 && !isUnknown) return;
     if (isUnknown) this.log.warn({}, UNKNOWN);
-    for (const endpoint of this.endpoints.values())
-      endpoint.lost(this, count + this.#dropStates(endpoint), 'lost');
+    for (const endpoint of this.endpoints.values()) endpoint.lost(this, count, 'lost');
     this.#changes.announced(upTo);
-  }
-
-  /**
-   * Drops what the endpoint reads after the gap. If Redis came back with an older state, that may
-   * never have happened, or a later event may have said the opposite: nobody would say so again.
-   * @param {EndpointQueue} endpoint @returns {number}
-   */
-  #dropStates(endpoint) {
-    if (!endpoint.form.tellsGaps) return 0;
-    const all = [...this.#pending.values()].filter(
-      (pending) => pending.endpoint === endpoint && pending.isState,
-    );
-    for (const pending of all) {
-      endpoint.remove(pending);
-      this.forget(pending);
-    }
-    return all.length;
   }
 
   /** @param {string} body */

@@ -80,14 +80,9 @@ export class PendingEvent {
     this.deliveredBefore = null;
   }
 
-  /** Does it say a state that can be read? */
-  get isState() {
-    return this.kind !== 'message' && this.kind !== 'gap';
-  }
-
   /** A transition without an attempt. */
   get isNew() {
-    return this.isCertain && this.isState;
+    return this.isCertain && this.kind !== 'message' && this.kind !== 'gap';
   }
 
   get isLeave() {
