@@ -198,6 +198,9 @@ export const AREAS = Object.freeze({
       }),
       runs(['embedded', 'redis', 'sentinel', 'cluster'], REPORTED, OF_RECORDS, WEBHOOKS),
       runs(['redis', 'cluster', 'embedded'], REPORTED, OF_REPORTERS, WEBHOOKS),
+      runs(['cluster'], REPORTED, ['linksSlow', 'workerKilled'], {
+        ...{ ...WEBHOOKS, chaosMs: 40_000, load: { ...WEBHOOKS.load, rate: 30 } },
+      }),
       runs(['embedded', 'redis'], REPORTED, OF_COURIERS, {
         ...{ ...WEBHOOKS, endpoint: SMALL_ENDPOINT },
       }),
