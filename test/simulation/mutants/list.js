@@ -171,6 +171,10 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'webhooks',
     whatAUserWouldSee: 'left and joined are both sent where neither was needed',
+    simulation: {
+      seconds: 0,
+      why: 'both events that are sent are true and in order, and no rule counts events that could have been spared',
+    },
   },
   {
     name: 'webhooks-replaced-is-certain',
@@ -179,6 +183,7 @@ export const MUTANTS = Object.freeze([
     replace: 'this.isCertain = true;',
     area: 'webhooks',
     whatAUserWouldSee: 'an endpoint that may have heard of a user never hears that the user left',
+    simulation: { seconds: 2, found: 'differences' },
   },
   {
     name: 'webhooks-sent-is-cancelled',
@@ -187,6 +192,7 @@ export const MUTANTS = Object.freeze([
     replace: '      this.store(pending);\n    }\n    const isOurs',
     area: 'webhooks',
     whatAUserWouldSee: 'the endpoint hears that a user joined, and never that the user left',
+    simulation: { seconds: 3, found: 'differences' },
   },
   {
     name: 'webhooks-sent-without-lease',
@@ -195,6 +201,7 @@ export const MUTANTS = Object.freeze([
     replace: 'return isOurs && this.has(pending);',
     area: 'webhooks',
     whatAUserWouldSee: 'two couriers send at once: events out of order',
+    simulation: { seconds: 8, found: 'disordered' },
   },
   {
     name: 'webhooks-waiting-courier-blind',
@@ -203,6 +210,10 @@ export const MUTANTS = Object.freeze([
     replace: 'if false then',
     area: 'webhooks',
     whatAUserWouldSee: 'no gap after a failover whose owner began after it',
+    simulation: {
+      seconds: 60,
+      why: 'the first partition announces a gap all the same, in a cluster the workers do, and a reader of the state misses nothing',
+    },
   },
   {
     name: 'webhooks-commit-without-fence',
@@ -211,6 +222,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'webhooks',
     whatAUserWouldSee: 'a courier that was suspended removes events of its successor',
+    simulation: { seconds: 10, found: 'repeated' },
   },
   {
     name: 'webhooks-sequence-outlives-redis',
@@ -235,6 +247,7 @@ export const MUTANTS = Object.freeze([
     replace: 'if isNew then',
     area: 'webhooks',
     whatAUserWouldSee: 'a publish that the client repeated is two messages for the backend',
+    simulation: { seconds: 8, found: 'I28' },
   },
   {
     name: 'webhooks-idempotency-key-for-ever',
@@ -243,6 +256,7 @@ export const MUTANTS = Object.freeze([
     replace: "redis.pcall('SET', key, was .. RECORDED)",
     area: 'webhooks',
     whatAUserWouldSee: 'Redis fills with idempotency keys',
+    simulation: { seconds: 8, found: 'kept' },
   },
   {
     name: 'webhooks-drop-without-gap',
@@ -251,6 +265,7 @@ export const MUTANTS = Object.freeze([
     replace: 'this.lost(pending.partition, 1, reason, true);',
     area: 'webhooks',
     whatAUserWouldSee: 'the backend does not learn that events were dropped',
+    simulation: { seconds: 17, found: 'I28' },
   },
   {
     name: 'webhooks-embedded-kill-without-gap',
@@ -267,6 +282,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'webhooks',
     whatAUserWouldSee: 'a later event of a room overtakes one whose request is under way',
+    simulation: { seconds: 15, found: 'overlapping' },
   },
   {
     name: 'webhooks-released-without-commit',
@@ -284,6 +300,10 @@ export const MUTANTS = Object.freeze([
       '        for (const partition of this.partitions) partition.start();\n        await this.periods.ask();\n        this.health.ok(null);',
     area: 'webhooks',
     whatAUserWouldSee: 'a reload reports users as gone who return in time',
+    simulation: {
+      seconds: 0,
+      why: 'the answer about drains comes before the first leave has waited, unless the node with it stalls when a courier begins',
+    },
   },
   {
     name: 'webhooks-count-without-change',
@@ -292,6 +312,7 @@ export const MUTANTS = Object.freeze([
     replace: 'else',
     area: 'webhooks',
     whatAUserWouldSee: 'subscription_count events that change nothing',
+    simulation: { seconds: 0, why: 'no run has an app with subscription counts' },
   },
   {
     name: 'webhooks-release-of-another-lease',
@@ -300,6 +321,10 @@ export const MUTANTS = Object.freeze([
     replace: "redis.call('DEL', lease)",
     area: 'webhooks',
     whatAUserWouldSee: 'a late release frees the lease of the next owner: two couriers send',
+    simulation: {
+      seconds: 0,
+      why: 'a courier must lose its lease while it stands still, and be stopped within the 4 s after which it is killed',
+    },
   },
   {
     name: 'webhooks-embedded-keeps-the-last-entry',
@@ -308,6 +333,7 @@ export const MUTANTS = Object.freeze([
     replace: 'Number(one.entries[one.first].id) < Number(upTo)) one.shift();',
     area: 'webhooks',
     whatAUserWouldSee: 'a new courier sends the last event of each partition again',
+    simulation: { seconds: 31, found: 'differences' },
   },
 
   {
@@ -317,6 +343,10 @@ export const MUTANTS = Object.freeze([
     replace: '      this.#endMs = this.now() + LEASE_MS;\n      this.onRenewed();',
     area: 'webhooks',
     whatAUserWouldSee: 'with a slow Redis, a courier sends after its lease has ended',
+    simulation: {
+      seconds: 0,
+      why: 'a renewal must be under way for long when its courier stands still for longer than a lease: faults that meet begin together',
+    },
   },
   {
     name: 'webhooks-lost-lease-applies-entries',
@@ -342,6 +372,10 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'webhooks',
     whatAUserWouldSee: 'after a handover an older event replaces a newer one',
+    simulation: {
+      seconds: 0,
+      why: 'only a worker of a cluster that stands still between reading and moving an outbox, until the partition is lost, moves an older event',
+    },
   },
   {
     name: 'webhooks-deaf-courier-is-certain',
@@ -350,6 +384,10 @@ export const MUTANTS = Object.freeze([
     replace: 'return nowMs >= this.#uncertainUntilMs;',
     area: 'webhooks',
     whatAUserWouldSee: 'after a gap, a user who left and returned is missing for good',
+    simulation: {
+      seconds: 0,
+      why: 'a courier of a cluster must lack the node of the first partition when a gap comes, and no other gap may be within 40 s',
+    },
   },
   // Doors.
   {
