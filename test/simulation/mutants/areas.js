@@ -293,7 +293,7 @@ export const AREAS = Object.freeze({
       ['people', 'libraries', 'pushers', 'members'],
       [...COMMON, ...OF_REDIS, 'primaryKilled', 'failoverPlanned', 'machineAsleep'],
       BUSY,
-      [{}, { groups: ['people'] }, { groups: ['members'] }, ASLEEP],
+      [{}, ASLEEP, { groups: ['people'] }, { groups: ['members'] }],
     ),
   },
   operations: {
