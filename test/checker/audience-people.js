@@ -116,7 +116,6 @@ export class AudiencePeople {
     this.posted = 0;
     /** Events that Pusher clients have sent. */
     this.said = 0;
-    /** May rights change, and members leave? */
     this.isStirring = true;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
@@ -166,6 +165,18 @@ export class AudiencePeople {
 
   begin() {
     if (this.members.length > 0) this.timer = setInterval(() => this.#tick(), TICK_MS);
+  }
+
+  /**
+   * May rights change, and members leave? The last rights to change are those of many at once, so that
+   * no later change mends what is wrong.
+   * @param {boolean} isStirring
+   */
+  stir(isStirring) {
+    const { random } = this;
+    if (this.isStirring && !isStirring)
+      for (const one of this.#holders) if (random.below(2) === 0) one.renew();
+    this.isStirring = isStirring;
   }
 
   silence() {

@@ -370,7 +370,7 @@ export class Population {
   /** @param {boolean} isStirring */
   #stirs(isStirring) {
     this.isStirring = this.states.isStirring = isStirring;
-    if (this.audiences !== null) this.audiences.isStirring = isStirring;
+    this.audiences?.stir(isStirring);
   }
 
   /** No client acts any more, and all return. */

@@ -113,6 +113,11 @@ const CROWDED = Object.freeze({
   load: { ...SLOW_READERS.load, clients: 100, rooms: 1, roomsPerClient: 1, rate: 120, bytes: 1000 },
 });
 
+/** Servers that start later learn from the others what Redis has lost. @type {Variant} */
+const FORGOTTEN = Object.freeze({
+  faults: ['redisEmptied', 'redisFlushed', 'workerKilled', 'serverReloaded', 'primaryKilled'],
+  groups: ['suspects'],
+});
 /** A machine stands still until the others declare its sessions dead. @type {Variant} */
 const ASLEEP = Object.freeze({ faults: ['machineAsleep'], load: { isBusy: false } });
 
@@ -171,14 +176,20 @@ export const AREAS = Object.freeze({
   audiences: {
     unit: ['audiences', 'hook-order'],
     contract: ['state'],
-    runs: runs(['redis', 'embedded', 'redis', 'cluster'], [], [...COMMON, ...OF_REDIS], {
-      hasPusher: true,
-      hooks: { over: 'http', names: ['onConnect', 'onJoin', 'onPublish'] },
-      load: {
-        ...{ ...LOAD, groups: [], clients: 1, publishers: 1, rate: 2, rooms: 2 },
-        ...{ roomsPerClient: 1, hasAudiences: true, hasBucket: true, hasCentrifugo: true },
+    runs: runs(
+      ['redis', 'embedded', 'redis', 'cluster'],
+      [],
+      [...COMMON, ...OF_REDIS],
+      {
+        hasPusher: true,
+        hooks: { over: 'http', names: ['onConnect', 'onJoin', 'onPublish'] },
+        load: {
+          ...{ ...LOAD, groups: [], clients: 1, publishers: 1, rate: 2, rooms: 2 },
+          ...{ roomsPerClient: 1, hasAudiences: true, hasBucket: true, hasCentrifugo: true },
+        },
       },
-    }),
+      [{}, { hooks: { over: 'http', names: ['onConnect', 'onPublish'] } }],
+    ),
   },
   webhooks: {
     unit: [
@@ -313,6 +324,7 @@ export const AREAS = Object.freeze({
       BUSY,
       [
         {},
+        FORGOTTEN,
         {
           hooks: { over: 'file', names: ['onJoin', 'onPublish'], late: 0.1, failing: 0, known: 3 },
         },

@@ -599,6 +599,10 @@ export const MUTANTS = Object.freeze([
     simulation: {
       seconds: 60,
       why: 'members that follow docs/presence.md read the list again after an outage, and it is right',
+      simulation: {
+        seconds: 60,
+        why: 'members that follow docs/presence.md read the list again after an outage, and it is right',
+      },
     },
   },
   {
@@ -608,7 +612,7 @@ export const MUTANTS = Object.freeze([
     replace: 'if (isNew === 2 && isSent) {',
     area: 'presence',
     whatAUserWouldSee: 'users of a worker that stood still are missing until they reconnect',
-    simulation: { seconds: 4, found: 'I19' },
+    simulation: { seconds: 18, found: 'I19' },
   },
   {
     name: 'presence-dead-session-used-again',
@@ -620,6 +624,10 @@ export const MUTANTS = Object.freeze([
     simulation: {
       seconds: 60,
       why: 'a worker that slept for 30 s without users must wake and get one in the milliseconds in which another clears its session',
+      simulation: {
+        seconds: 60,
+        why: 'a worker that slept for 30 s without users must wake and get one in the milliseconds in which another clears its session',
+      },
     },
   },
   {
@@ -629,6 +637,7 @@ export const MUTANTS = Object.freeze([
     replace: "if redis.call('HINCRBY', owners, user, -1) > 1 then return end",
     area: 'presence',
     whatAUserWouldSee: 'a user with two devices is gone when one leaves',
+    simulation: { seconds: 9, found: 'I19' },
   },
   {
     name: 'presence-list-without-events',
@@ -646,6 +655,7 @@ export const MUTANTS = Object.freeze([
     replace: 'if (!members.has(user)) return false;',
     area: 'presence',
     whatAUserWouldSee: 'a Pusher member who moved to this server vanishes from the list',
+    simulation: { seconds: 9, found: 'told' },
   },
   // Commands, hooks and rights.
   {
@@ -664,7 +674,7 @@ export const MUTANTS = Object.freeze([
     replace: 'act(refusal);',
     area: 'operations',
     whatAUserWouldSee: 'a user who has left stays in the list for good',
-    simulation: { seconds: 9, found: 'I19' },
+    simulation: { seconds: 12, found: 'I19' },
   },
   {
     name: 'expel-before-the-join',
@@ -673,7 +683,7 @@ export const MUTANTS = Object.freeze([
     replace: "if (joining === null || reason === 'removed') act();",
     area: 'operations',
     whatAUserWouldSee: 'a join without an answer if the backend removes the user meanwhile',
-    simulation: { seconds: 50, found: 'told' },
+    simulation: { seconds: 38, found: 'told' },
   },
   {
     name: 'token-revoked-while-verified',
@@ -685,6 +695,10 @@ export const MUTANTS = Object.freeze([
     simulation: {
       seconds: 0,
       why: 'no run fetches keys, so verification takes no time; what waits behind a hook waits for less than a revocation may need to spread',
+      simulation: {
+        seconds: 0,
+        why: 'no run fetches keys, so verification takes no time; what waits behind a hook waits for less than a revocation may need to spread',
+      },
     },
   },
   {
@@ -694,6 +708,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'operations',
     whatAUserWouldSee: 'after Redis lost its data, a new server accepts a revoked token',
+    simulation: { seconds: 21, found: 'I12' },
   },
   ...LEAKS,
 ]);
