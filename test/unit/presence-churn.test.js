@@ -14,6 +14,8 @@ function build() {
   const waiting = [];
   /** The changes, as `room change user`. @type {string[]} */
   const said = [];
+  /** What Redis has, as `key user`. @type {Set<string>} */
+  const written = new Set();
   /** Sessions that the next heartbeat takes over. @type {string[]} */
   const dead = [];
   /** Sessions that have been cleared. @type {string[]} */
@@ -36,8 +38,11 @@ function build() {
     presenceReadBuffer: async () => [0, []],
     presenceMembersBuffer: (/** @type {(string|number|Buffer)[]} */ ...args) => {
       const changes = args.slice(9);
-      for (let i = 0; i < changes.length; i += 3)
+      for (let i = 0; i < changes.length; i += 3) {
         said.push(`${args[0]} ${changes[i]} ${changes[i + 1]}`);
+        const isLeave = String(changes[i]).toLowerCase().includes('leave');
+        written[isLeave ? 'delete' : 'add'](`${args[2]} ${changes[i + 1]}`);
+      }
       return later([0, 0, 0, 0, next.refused.splice(0), 0]);
     },
   };
@@ -67,7 +72,7 @@ function build() {
       await turn();
     }
   };
-  return { presence, said, dead, cleared, next, counters, waiting, answer };
+  return { presence, said, written, dead, cleared, next, counters, waiting, answer };
 }
 
 const member = Buffer.from('{}');
@@ -205,4 +210,25 @@ test('a user whose join Redis refused to publish is announced, also after a leav
   t.mock.timers.tick(1000);
   await answer();
   assert.deepEqual(said, ['presence:{room}:members announceJoin ann']);
+});
+
+test('a user who leaves before a new session has written it is not written under that session', async (t) => {
+  const { presence, said, written, waiting, answer } = build();
+  t.after(() => presence.close());
+  presence.setUp(true);
+  // Sixteen calls are under way at once, so the last room has to wait.
+  for (let i = 0; i <= 16; i++) presence.join(`room-${i}`, 'ann', member);
+  await answer();
+  presence.setUp(false);
+  presence.setUp(true);
+  while (waiting.length === 0) await turn();
+  said.length = 0;
+  for (const resolve of waiting.splice(0)) resolve(); // the rooms are registered
+  while (said.length === 0) await turn();
+  assert.equal(said.length, 16);
+  presence.leave('room-16', 'ann');
+  await answer();
+  const left = [...written].filter((one) => one.startsWith('presence:{room-16}'));
+  assert.deepEqual(left, []);
+  assert.equal(presence.rooms.size, 16);
 });

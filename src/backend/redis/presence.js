@@ -330,7 +330,6 @@ export class RedisPresence {
         if (room.users.has(user)) continue;
         this.#change(room, user, { what: what === 'leave' ? 'leaveLost' : what, member });
       }
-      if (room.users.size === 0 && room.changes.size === 0) this.rooms.delete(name);
     });
   }
 
@@ -366,11 +365,17 @@ export class RedisPresence {
   }
 
   /** @param {Call} call */
-  async #send({ room, session, changes }) {
+  async #send({ room, session, changes: all }) {
     const isPast = session !== this.session.name;
-    const args = changes.flatMap(([user, { what, member }]) => {
+    // The call may have waited for others. A newer change names the session that has the user, and
+    // it is sent in the next round.
+    const changes = all.filter(([user, change]) => room.changes.get(user) === change);
+    if (changes.length === 0) return;
+    const args = changes.flatMap(([user, change]) => {
+      const { what, member } = change;
       const entry = room.users.get(user);
       if (entry !== undefined) entry.session = session;
+      change.isSent = true;
       // Clearing a past session announces the leave only if Redis still has the join, and an older
       // copy of its data may not.
       return [isPast && what === 'leave' ? 'leaveLost' : what, user, member];
@@ -469,7 +474,6 @@ function callsOf(room, present) {
   const calls = [];
   for (const [user, change] of room.changes) {
     const { session = present } = change;
-    change.isSent = true;
     let call = calls.findLast((one) => one.session === session);
     if (call === undefined || call.changes.length === MAX_CHANGES)
       calls.push((call = { room, session, changes: [] }));
