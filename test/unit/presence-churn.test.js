@@ -21,7 +21,7 @@ function build() {
   /** Sessions that have been cleared. @type {string[]} */
   const cleared = [];
   /** Redis does not know the session at the next heartbeat, and refuses these events next. */
-  const next = { isNew: 0, refused: /** @type {unknown[]} */ ([]) };
+  const next = { isNew: 0, refused: /** @type {unknown[]} */ ([]), breaks: false };
   const later = (/** @type {unknown} */ answer) =>
     new Promise((resolve) => void waiting.push(() => resolve(answer)));
   const redis = {
@@ -43,6 +43,7 @@ function build() {
         const isLeave = String(changes[i]).toLowerCase().includes('leave');
         written[isLeave ? 'delete' : 'add'](`${args[2]} ${changes[i + 1]}`);
       }
+      if (next.breaks) return Promise.reject(new Error('the answer is lost'));
       return later([0, 0, 0, 0, next.refused.splice(0), 0]);
     },
   };
@@ -231,4 +232,23 @@ test('a user who leaves before a new session has written it is not written under
   const left = [...written].filter((one) => one.startsWith('presence:{room-16}'));
   assert.deepEqual(left, []);
   assert.equal(presence.rooms.size, 16);
+});
+
+test('a user who leaves during an outage is announced if Redis may have heard of the join', async (t) => {
+  const { presence, said, next, answer } = build();
+  t.after(() => presence.close());
+  presence.setUp(true);
+  next.breaks = true;
+  presence.join('room', 'ann', member);
+  await answer();
+  presence.setUp(false);
+  next.breaks = false;
+  presence.leave('room', 'ann');
+  presence.join('room', 'eve', member); // nobody has heard of this one
+  presence.leave('room', 'eve');
+  said.length = 0;
+  presence.setUp(true);
+  await answer();
+  assert.deepEqual(said, ['presence:{room}:members leaveLost ann']);
+  assert.deepEqual([presence.changed.size, presence.rooms.size], [0, 0]);
 });

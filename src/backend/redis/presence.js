@@ -178,7 +178,8 @@ export class RedisPresence {
     const change = one.changes.get(user);
     const isUnsent = change?.isNew === true && !change.isSent;
     // Outages may be long, so a user that joins and leaves during one leaves no change behind.
-    if (isUnsent || (!entry.isWritten && !this.isUp && this.working === null)) {
+    const isUnknown = entry.session === undefined && !this.isUp && this.working === null;
+    if (isUnsent || isUnknown) {
       one.changes.delete(user);
       if (one.changes.size > 0) return;
       if (one.users.size > 0) return void this.changed.delete(one);
