@@ -236,6 +236,7 @@ export class RedisCluster {
         node.subscriptions.subscribe(channel).catch(() => {}); // the node retries
       }
     }
+    for (const node of this.nodes.values()) node.subscriptions.confirmAgain();
     this.onUpdate();
   }
 

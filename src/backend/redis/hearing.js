@@ -252,7 +252,11 @@ export class Hearing {
     });
     // A Redis without pushes (RESP2) has this event.
     redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
-    if (isSharded) redis.on('moved', onSlotMoved);
+    if (!isSharded) return;
+    redis.on('moved', () => {
+      ear.subscriptions.countEnded();
+      onSlotMoved();
+    });
   }
 
   /** Replicas are configured. @param {Ear} ear @param {Buffer} channel @param {Buffer} message */

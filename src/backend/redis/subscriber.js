@@ -6,7 +6,9 @@
 // (restore-pace.js); only then is the subscriber live.
 //
 // SSUBSCRIBE takes only channels of one slot, so in a cluster a command has those of one slot. When
-// a slot moves, Redis ends its subscriptions, and cluster.js moves the channels.
+// a slot moves, Redis ends its subscriptions, and cluster.js moves the channels. ioredis does not say
+// which subscription has ended. If more have ended than channels were moved, a slot has left and is
+// back, and all channels that are still here are subscribed again.
 
 import { ReplyError } from 'ioredis';
 import { deferred } from '../deferred.js';
@@ -17,6 +19,7 @@ import { RestorePace } from './restore-pace.js';
 import { slotOf } from './slots.js';
 
 const CHUNK_CHANNELS = 1000;
+const MOVED = /^MOVED /;
 
 export class Subscription {
   /** @param {string} channel @param {number} slot 0 outside of a cluster */
@@ -61,6 +64,8 @@ export class Subscriber {
     /** For the end of this tick. @type {Map<string, Subscription>} */
     this.leaving = new Map();
     this.isScheduled = false;
+    /** Subscriptions that Redis has ended, less those whose slot is known to have moved. */
+    this.ended = 0;
     /** Tells answers of this connection from those of former ones. */
     this.generation = 0;
     this.refusals = 0;
@@ -105,6 +110,7 @@ export class Subscriber {
     for (const subscription of this.channels.values()) {
       if (isOurs(subscription.slot)) continue;
       const { channel, slot } = subscription;
+      if (subscription.isConfirmed) this.ended--;
       this.channels.delete(channel);
       this.joining.delete(channel);
       // A confirmation under way no longer counts.
@@ -122,6 +128,24 @@ export class Subscriber {
     for (const subscription of this.leaving.values())
       if (!isOurs(subscription.slot)) this.leaving.delete(subscription.channel);
     return taken;
+  }
+
+  /** Redis has ended a subscription, or refused one, because its slot has moved. */
+  countEnded() {
+    this.ended++;
+  }
+
+  /** The slots that have moved are known, and their channels taken. */
+  confirmAgain() {
+    if (this.ended <= 0 || !this.isLive) return;
+    this.ended = 0;
+    for (const [channel, subscription] of this.channels) {
+      if (!subscription.isConfirmed) continue;
+      subscription.isConfirmed = false;
+      subscription.isMoving = true;
+      this.joining.set(channel, subscription);
+    }
+    if (this.joining.size > 0) this.#schedule();
   }
 
   /** @param {Subscription[]} taken from another node's subscriber */
@@ -225,18 +249,20 @@ export class Subscriber {
     const { generation } = this;
     const { redis } = this.connection;
     let confirmed = chunk;
-    let refused;
+    /** @type {Error[]} */
+    let refusals = [];
     if (this.isSharded) {
       const commands = bySlot(chunk);
       const answers = await Promise.allSettled(
         commands.map((those) => redis.ssubscribe(...channelsOf(those))),
       );
       confirmed = commands.filter((_those, i) => answers[i].status === 'fulfilled').flat();
-      refused = answers.find((answer) => answer.status === 'rejected');
+      refusals = answers.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []));
     } else {
       await redis.subscribe(...channelsOf(chunk));
     }
     if (generation !== this.generation) return;
+    this.ended -= refusals.filter(({ message }) => MOVED.test(message)).length;
     const moved = [];
     for (const subscription of confirmed) {
       subscription.isConfirmed = true;
@@ -250,7 +276,7 @@ export class Subscriber {
     }
     if (this.leaving.size > 0) this.#schedule();
     if (moved.length > 0) this.onMoved(moved);
-    if (refused !== undefined) throw refused.reason;
+    if (refusals.length > 0) throw refusals[0];
   }
 
   /** Subscribes all wanted channels on a new connection. */
@@ -309,6 +335,7 @@ export class Subscriber {
   lose() {
     this.generation++;
     this.isLive = false;
+    this.ended = 0;
     if (this.retrying !== null) clearTimeout(this.retrying);
     this.retrying = null;
     this.joining.clear();

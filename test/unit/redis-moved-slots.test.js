@@ -1,0 +1,89 @@
+// redis-moved-slots.test.js: subscriptions that Redis Cluster has ended because their slot has moved.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { ReplyError } from 'ioredis';
+import { slotOf } from '../../src/backend/redis/slots.js';
+import { Subscriber } from '../../src/backend/redis/subscriber.js';
+
+const [ONE, OTHER] = ['room:{1}', 'room:{2}'];
+
+async function build() {
+  /** @type {string[]} */
+  const sent = [];
+  /** @type {string[]} */
+  const moved = [];
+  /** @type {Set<string>} */
+  const refused = new Set();
+  const redis = {
+    /** @param {string[]} channels */
+    ssubscribe: async (...channels) => {
+      sent.push(...channels);
+      if (channels.some((channel) => refused.has(channel)))
+        throw new ReplyError('MOVED 1 127.0.0.1:7001');
+    },
+  };
+  const subscriber = new Subscriber({
+    connection: /** @type {any} */ ({ redis, isWritable: true, describe: String, destroy() {} }),
+    isSharded: true,
+    roomLingerMs: 100,
+    timeoutMs: 1500,
+    onLive() {},
+    onRefused() {},
+    onMoved: (channels) => moved.push(...channels),
+  });
+  for (const channel of [ONE, OTHER]) subscriber.subscribe(channel).catch(() => {}); // not live yet
+  subscriber.restore();
+  await turn();
+  assert.deepEqual(sent.splice(0).sort(), [ONE, OTHER]);
+  return { subscriber, sent, moved, refused };
+}
+
+test('a slot that left and is back before anybody looked is subscribed again', async () => {
+  const { subscriber, sent, moved } = await build();
+  subscriber.countEnded();
+  assert.deepEqual(
+    subscriber.takeMoved(() => true),
+    [],
+  );
+  subscriber.confirmAgain();
+  await turn();
+  await turn();
+  // ioredis does not say which one has ended.
+  assert.deepEqual(sent.sort(), [ONE, OTHER]);
+  assert.deepEqual(moved.sort(), [ONE, OTHER], 'messages may have been missed');
+  subscriber.confirmAgain();
+  await turn();
+  assert.equal(sent.length, 2, 'once');
+});
+
+for (const isEarly of [true, false])
+  test(`a slot that moved needs no other subscription, if Redis says so ${isEarly ? 'before' : 'after'} the look`, async () => {
+    const { subscriber, sent } = await build();
+    if (isEarly) subscriber.countEnded();
+    const taken = subscriber.takeMoved((slot) => slot !== slotOf(ONE));
+    assert.deepEqual(
+      taken.map(({ channel }) => channel),
+      [ONE],
+    );
+    subscriber.confirmAgain();
+    if (!isEarly) subscriber.countEnded();
+    subscriber.confirmAgain();
+    await turn();
+    await turn();
+    assert.deepEqual(sent, []);
+  });
+
+test('a refused subscription, which ioredis reports as well, ends no other', async () => {
+  const { subscriber, sent, refused } = await build();
+  refused.add('room:{3}');
+  subscriber.subscribe('room:{3}').catch(() => {}); // the next look decides
+  subscriber.countEnded();
+  await turn();
+  await turn();
+  subscriber.confirmAgain();
+  await turn();
+  assert.deepEqual(sent, ['room:{3}']);
+  subscriber.lose();
+});
