@@ -133,6 +133,8 @@ const PERSONS = {
     if (typeof id === 'string' && id.startsWith(LIST)) {
       const delayMs = Math.max(LIST_RETRY_MS, 1000 * (retryAfter ?? 0));
       client.later(delayMs, () => person.askAgain(id));
+    } else if (error === 'NOT_IN_ROOM' && id === undefined) {
+      // It leaves a room from which the back end has just removed it; `left` is on its way.
     } else if (!(person.mayBeRefused && REFUSALS.has(error))) HANDLERS.error?.(client, message);
   },
 };

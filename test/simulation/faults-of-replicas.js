@@ -8,6 +8,7 @@ const FAILOVER_MS = 20_000;
 /** By how much a replica is behind when it is promoted: from, to. */
 const LAG_MS = /** @type {const} */ ([300, 3000]);
 const MAX_SLOTS = 8;
+const MOVES_MS = /** @type {const} */ ([50, 1000]);
 /** What a server of Redis has when it starts again. */
 const DATA = /** @type {const} */ (['kept', 'kept', 'nothing', 'snapshot', 'last-second']);
 
@@ -101,18 +102,28 @@ export const FAULTS_OF_REPLICAS = Object.freeze({
       return apart(world, [primary.host, ...few], [...peersOf(world), ...servers]);
     },
   },
+  /** A resharding: slots move all the time. */
   slotsMoved: {
-    holdMs: [0, 2000],
+    holdMs: [0, 6000],
     needs: 'cluster',
     inflict(world, random) {
       const { cluster, workload } = world;
       if (cluster === null) throw new Error('needs a cluster');
-      for (let i = random.below(MAX_SLOTS); i >= 0; i--)
-        cluster.move(
-          slotOf(random.pick(workload.joinedRooms)),
-          random.below(world.primaries.length),
-        );
-      return () => world.until(() => cluster.moves.size === 0, FAILOVER_MS);
+      /** @type {NodeJS.Timeout} */
+      let timer;
+      const moveSome = () => {
+        for (let i = random.below(MAX_SLOTS); i >= 0; i--)
+          cluster.move(
+            slotOf(random.pick(workload.joinedRooms)),
+            random.below(world.primaries.length),
+          );
+        timer = setTimeout(moveSome, random.between(...MOVES_MS));
+      };
+      moveSome();
+      return () => {
+        clearTimeout(timer);
+        return world.until(() => cluster.moves.size === 0, FAILOVER_MS);
+      };
     },
   },
 });

@@ -109,6 +109,7 @@ const ENV = Object.freeze({
  * @property {number} [losses] share of parcels that are lost once
  * @property {number} [hiccups] share of readings of a server's clock at which time has passed
  * @property {number} [windowBytes] that a connection may have under way and unread
+ * @property {number} [farMs] by how much the way from a server to Redis is longer than others
  * @property {number} leastReplicas primaries with fewer that keep up refuse writes
  * @property {number} historySize @property {boolean} hasWebhooks @property {boolean} hasPusher
  * @property {import('../checker/workload.js').Load} load

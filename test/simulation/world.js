@@ -35,6 +35,7 @@ const MAX_LAG_MS = 3000;
  * @property {number} [losses] share of parcels that are lost once
  * @property {number} [hiccups] share of readings of a server's clock at which time has passed
  * @property {number} [windowBytes] that a connection may have under way and unread
+ * @property {number} [farMs] by how much the way from a server to Redis is longer than others
  * @property {number} leastReplicas primaries with fewer that keep up refuse writes
  * @property {number} [spares] more servers of Redis, `spare-0` …, of which the topology does not know
  * @property {Record<string, string>} [aliases] more names of servers of Redis
@@ -124,6 +125,13 @@ export class World {
     this.servers = [];
     for (let i = 0; i < plan.servers; i++) this.#addServer(i);
     this.clients = fleet.addMachine('clients', false);
+    for (const { machine } of this.servers)
+      for (const { host } of this.nodes)
+        for (const [from, to] of [
+          [machine.host, host],
+          [host, machine.host],
+        ])
+          fleet.network.way(from, to).extraMs = plan.farMs ?? 0;
   }
 
   /** @param {number} i */

@@ -85,6 +85,10 @@ const LARGE_BYTES = 2500;
 /** Endpoints that soon have more messages to hear than may wait. */
 const SMALL_ENDPOINT = Object.freeze({ maxPending: 2, concurrency: 2 });
 
+/** Many clients, and some publishers that repeat what was refused. */
+const OF_STUBBORN = Object.freeze({
+  load: { ...LOAD, isBusy: true, keyed: 1, stubborn: 1, clients: 12, roomsPerClient: 3 },
+});
 /** Clients come to a server that has heard less than the one before. @type {Variant} */
 const AHEAD = Object.freeze({
   faults: ['linksSlow', 'redisCut', 'redisOverloaded', 'connectionsStalled', 'clientsReset'],
@@ -267,25 +271,34 @@ export const AREAS = Object.freeze({
   outages: {
     unit: ['outage-notice', 'hub'],
     contract: [],
-    runs: runs(
-      ['cluster', 'redis'],
-      ['people'],
-      ['slotsMoved', 'redisFlaps', 'linksSlow', 'clientsReset'],
-      { ...BUSY, load: { ...LOAD, isBusy: true, clients: 2, rooms: 2 } },
-    ),
+    runs: [
+      // The farther Redis is, the longer a room that moves is without its subscription.
+      ...runs(['cluster'], ['people'], ['slotsMoved', 'clientsReset'], {
+        ...{ ...BUSY, chaosMs: 60_000, longShare: 0.5, farMs: 100 },
+        load: { ...LOAD, isBusy: true, clients: 2, rooms: 2 },
+      }),
+      ...runs(['redis'], ['people'], ['redisFlaps', 'linksSlow', 'clientsReset'], BUSY),
+    ],
   },
   redis: {
     unit: ['redis-publisher', 'redis-broker', 'redis-identity', 'data-loss'],
     contract: ['redis-promises', 'broker', 'history'],
-    runs: runs(
-      ['redis', 'cluster'],
-      ['visitors'],
-      [
-        ...['redisOverloaded', 'redisLineBad', 'redisDown', 'redisFull', 'redisForbidsChannels'],
-        ...['linksSlow', 'connectionsStalled', 'clientsReset'],
-      ],
-      { load: { ...LOAD, isBusy: true, keyed: 1, stubborn: 1, clients: 12, roomsPerClient: 3 } },
-    ),
+    runs: [
+      ...runs(
+        ['redis'],
+        ['visitors'],
+        [
+          ...['redisOverloaded', 'redisLineBad', 'redisDown', 'redisFull', 'redisForbidsChannels'],
+          ...['linksSlow', 'connectionsStalled', 'clientsReset'],
+        ],
+        OF_STUBBORN,
+      ),
+      // Connections break while answers are on their way.
+      ...runs(['cluster'], ['visitors'], ['redisReset', 'clientsReset'], {
+        ...OF_STUBBORN,
+        farMs: 60,
+      }),
+    ],
   },
   relay: {
     unit: ['relay', 'relay-overload', 'histories'],

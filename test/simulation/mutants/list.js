@@ -555,8 +555,8 @@ export const MUTANTS = Object.freeze([
   {
     name: 'redis-former-connection-confirms',
     file: 'src/backend/redis/subscriber.js',
-    find: '    if (generation !== this.generation) return;\n    const moved = [];',
-    replace: '    const moved = [];',
+    find: '    if (generation !== this.generation) return;\n    this.ended',
+    replace: '    this.ended',
     area: 'redis',
     whatAUserWouldSee: 'a room without a subscription: its members hear nothing',
     simulation: { seconds: 3, found: 'I7' },
