@@ -6,9 +6,9 @@
 // (restore-pace.js); only then is the subscriber live.
 //
 // SSUBSCRIBE takes only channels of one slot, so in a cluster a command has those of one slot. When
-// a slot moves, Redis ends its subscriptions, and cluster.js moves the channels. ioredis does not say
-// which subscription has ended. If more have ended than channels were moved, a slot has left and is
-// back, and all channels that are still here are subscribed again.
+// a slot moves, Redis ends its subscriptions, and cluster.js moves the channels. ioredis does not
+// say which subscription has ended. If more have ended than channels were moved, a slot has left
+// and is back, and all channels that are still here are subscribed again.
 
 import { ReplyError } from 'ioredis';
 import { deferred } from '../deferred.js';
