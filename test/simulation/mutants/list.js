@@ -132,12 +132,12 @@ export const MUTANTS = Object.freeze([
     whatAUserWouldSee: 'a worker that was cut off for long keeps removed keys, and shows them',
   },
   {
-    name: 'state-embedded-page-is-the-last',
+    name: 'state-embedded-floor-untold',
     file: 'src/backend/embedded/histories.js',
-    find: 'state: { floor, isWhole, hasMore: reached < offset }',
-    replace: 'state: { floor, isWhole, hasMore: reached < from }',
+    find: 'const { floor } = log;',
+    replace: 'const floor = 0;',
     area: 'state',
-    whatAUserWouldSee: 'a backend that reads a state in pages gets only the first one',
+    whatAUserWouldSee: 'without Redis, clients of a new worker keep removed keys',
   },
   {
     name: 'state-member-ahead-becomes-ordinary',
