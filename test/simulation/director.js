@@ -185,8 +185,10 @@ async function suffer(world, { name, holdMs, seed, losesClients }, recorder, wat
   await heal();
   await world.inRole();
   healed?.();
-  // Users who went home meanwhile are in the lists until then.
-  if (ENDS_SESSIONS.has(name) && world.workload.bustle !== null) await pause(DEAD_MS);
+  const { bustle, population } = world.workload;
+  const users = population === null ? 0 : population.people.length + population.members.length;
+  // Those who went home meanwhile are in the lists until then.
+  if (ENDS_SESSIONS.has(name) && bustle !== null && users > 0) await pause(DEAD_MS);
   if (BRINGS_BACK.has(name)) world.broughtBackMs = performance.now();
   recorder.write({ type: 'stop', name });
 }
