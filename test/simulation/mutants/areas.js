@@ -169,7 +169,7 @@ export const AREAS = Object.freeze({
       ...runs(['redis'], ['states'], ['redisCut'], BUSY),
       ...runs(['embedded'], ['states'], FAULTS_OF_STATES, BUSY),
       ...runs(['redis'], ['states'], LOSSES, BUSY),
-      ...runs(['embedded', 'redis'], ['states'], SLOWNESS, {
+      ...runs(['embedded', 'redis'], ['states'], ['linksSlow', 'slowReaders'], {
         ...SLOW_READERS,
         load: { ...BUSY.load, ...SLOW_READERS.load, bytes: LARGE_BYTES },
       }),
