@@ -40,6 +40,7 @@ export const MUTANTS = Object.freeze([
     replace: 'return offset;',
     area: 'state',
     whatAUserWouldSee: 'a key that was removed while the client was away stays in its map',
+    simulation: { seconds: 3, found: 'I33' },
   },
   {
     name: 'state-fresh-floor-zero',
@@ -48,6 +49,7 @@ export const MUTANTS = Object.freeze([
     replace: 'const floor = from;',
     area: 'state',
     whatAUserWouldSee: 'a new member of a busy room begins again and again',
+    simulation: { seconds: 3, found: 'I32' },
   },
   {
     name: 'state-synced-too-early',
@@ -56,6 +58,7 @@ export const MUTANTS = Object.freeze([
     replace: 'if (isSyncing) this.#tellSynced(member);',
     area: 'state',
     whatAUserWouldSee: '`synced` before the map is whole',
+    simulation: { seconds: 10, found: 'I24' },
   },
   {
     name: 'state-old-after-reset',
@@ -64,6 +67,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'state',
     whatAUserWouldSee: 'after a reset, messages of the former state change the new map',
+    simulation: { seconds: 16, found: 'I22' },
   },
   {
     name: 'state-floor-not-raised',
@@ -72,6 +76,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'state',
     whatAUserWouldSee: 'a client away for long keeps a removed key (embedded, and in workers)',
+    simulation: { seconds: 3, found: 'I33' },
   },
   {
     name: 'state-lua-floor-not-raised',
@@ -79,7 +84,8 @@ export const MUTANTS = Object.freeze([
     find: 'tombs, floor = tombs - 1, tonumber(oldest[2])',
     replace: 'tombs = tombs - 1',
     area: 'state',
-    whatAUserWouldSee: 'the same with Redis',
+    whatAUserWouldSee: 'a client away for long keeps a removed key (with Redis)',
+    simulation: { seconds: 14, found: 'I23' },
   },
   {
     name: 'state-lua-eviction-unnoticed',
@@ -88,6 +94,7 @@ export const MUTANTS = Object.freeze([
     replace: 'if true then return top end',
     area: 'state',
     whatAUserWouldSee: 'half a state passes for the whole one after an eviction',
+    simulation: { seconds: 5, found: 'I21' },
   },
   {
     name: 'state-lua-set-again-stays-removed',
@@ -96,6 +103,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'state',
     whatAUserWouldSee: 'a key that was removed and set again vanishes later',
+    simulation: { seconds: 23, found: 'I21' },
   },
   {
     name: 'state-refused-in-batch-acked',
@@ -104,6 +112,7 @@ export const MUTANTS = Object.freeze([
     replace: 'publications.map(() => ++next),',
     area: 'state',
     whatAUserWouldSee: 'an ack for a message that a full room has refused',
+    simulation: { seconds: 3, found: 'I24' },
   },
   {
     name: 'state-page-floor-ignored',
@@ -112,6 +121,7 @@ export const MUTANTS = Object.freeze([
     replace: '    log.clear(0);\n',
     area: 'state',
     whatAUserWouldSee: 'after a worker has read the state anew, clients keep removed keys',
+    simulation: { seconds: 5, found: 'I21' },
   },
   {
     name: 'state-lua-epoch-survives-fence',
@@ -122,6 +132,7 @@ export const MUTANTS = Object.freeze([
     area: 'state',
     whatAUserWouldSee:
       'after a failover that lost writes, a client keeps values that no longer exist',
+    simulation: { seconds: 20, found: 'I23' },
   },
   {
     name: 'state-lua-since-below-floor',
@@ -130,6 +141,7 @@ export const MUTANTS = Object.freeze([
     replace: ' and since <= top then',
     area: 'state',
     whatAUserWouldSee: 'a worker that was cut off for long keeps removed keys, and shows them',
+    simulation: { seconds: 18, found: 'I21' },
   },
   {
     name: 'state-embedded-floor-untold',
@@ -138,6 +150,7 @@ export const MUTANTS = Object.freeze([
     replace: 'const floor = 0;',
     area: 'state',
     whatAUserWouldSee: 'without Redis, clients of a new worker keep removed keys',
+    simulation: { seconds: 5, found: 'I21' },
   },
   {
     name: 'state-member-ahead-becomes-ordinary',
@@ -146,6 +159,7 @@ export const MUTANTS = Object.freeze([
     replace: 'if (offset >= end) return true;',
     area: 'state',
     whatAUserWouldSee: 'a member that has just synced gets older values after newer ones',
+    simulation: { seconds: 3, found: 'I22' },
   },
   {
     name: 'state-slow-start-is-lost',
@@ -154,6 +168,7 @@ export const MUTANTS = Object.freeze([
     replace: 'return state.log.floor > floor;',
     area: 'state',
     whatAUserWouldSee: 'a member that has passed a removal begins again',
+    simulation: { seconds: 16, found: 'I32' },
   },
   {
     name: 'state-whole-page-is-added',
@@ -162,6 +177,7 @@ export const MUTANTS = Object.freeze([
     replace: "if (this.epoch === '' || epoch !== this.epoch) return",
     area: 'state',
     whatAUserWouldSee: 'after a long gap, clients keep keys whose removal is forgotten',
+    simulation: { seconds: 16, found: 'I21' },
   },
   // Webhooks.
   {
@@ -397,6 +413,7 @@ export const MUTANTS = Object.freeze([
     replace: '    was_recovering: true,\n    recovered: true,',
     area: 'doors',
     whatAUserWouldSee: 'a Centrifugo client takes recovered publications for repeated ones',
+    simulation: { seconds: 2, found: 'oddities' },
   },
   {
     name: 'centrifugo-lost-position-unanswered',
@@ -405,6 +422,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'doors',
     whatAUserWouldSee: 'a server-side subscription goes on with messages missing',
+    simulation: { seconds: 5, found: 'oddities' },
   },
   {
     name: 'centrifugo-any-epoch',
@@ -413,6 +431,7 @@ export const MUTANTS = Object.freeze([
     replace: 'isAnyEpoch: true',
     area: 'doors',
     whatAUserWouldSee: 'recovered: true with messages missing, after Redis lost its data',
+    simulation: { seconds: 29, found: 'I6' },
   },
   {
     name: 'centrifugo-lagging-not-expelled',
@@ -421,6 +440,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'doors',
     whatAUserWouldSee: 'a slow Centrifugo client has a gap that nobody tells it of',
+    simulation: { seconds: 6, found: 'I8' },
   },
   {
     name: 'centrifugo-old-expiry-stays',
@@ -429,6 +449,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'doors',
     whatAUserWouldSee: 'a subscription ends with a token that a newer one has replaced',
+    simulation: { seconds: 2, found: 'oddities' },
   },
   {
     name: 'sse-lagging-id-moves-on',
@@ -437,6 +458,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'doors',
     whatAUserWouldSee: 'a slow EventSource of two rooms loses messages when it returns',
+    simulation: { seconds: 6, found: 'I6' },
   },
   // Recovery.
   {
