@@ -247,6 +247,10 @@ export const MUTANTS = Object.freeze([
     replace: 'if not epoch then',
     area: 'webhooks',
     whatAUserWouldSee: 'after a failover events pass for repeated ones, and are dropped',
+    simulation: {
+      seconds: 60,
+      why: 'Redis must go back behind a number that an endpoint has heard, and the last transition of its user before a rest must have one of the few numbers that come again',
+    },
   },
   {
     name: 'webhooks-moved-twice',
@@ -255,6 +259,7 @@ export const MUTANTS = Object.freeze([
     replace: 'if true then',
     area: 'webhooks',
     whatAUserWouldSee: 'with a cluster, a message is sent twice under two ids',
+    simulation: { seconds: 98, found: 'differences' },
   },
   {
     name: 'webhooks-repeated-publish-recorded',
@@ -290,6 +295,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'webhooks',
     whatAUserWouldSee: 'no gap after kill -9 of a server without Redis',
+    simulation: { seconds: 6, found: 'differences' },
   },
   {
     name: 'webhooks-batch-holds-nothing-back',
@@ -307,6 +313,7 @@ export const MUTANTS = Object.freeze([
     replace: '    this.#lease.end();',
     area: 'webhooks',
     whatAUserWouldSee: 'a reload sends delivered events again',
+    simulation: { seconds: 24, found: 'repeated' },
   },
   {
     name: 'webhooks-partitions-before-drains',
@@ -371,6 +378,10 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'webhooks',
     whatAUserWouldSee: 'events of a lost partition are sent by two couriers',
+    simulation: {
+      seconds: 40,
+      why: 'a courier must stand still for longer than a lease, wake while an event is unread, and take the same partition again from its successor',
+    },
   },
   {
     name: 'webhooks-change-misses-commit',
@@ -380,6 +391,10 @@ export const MUTANTS = Object.freeze([
     area: 'webhooks',
     whatAUserWouldSee:
       'an event goes out before its mark is stored: repeated as certain after a crash',
+    simulation: {
+      seconds: 115,
+      why: 'a courier must be killed in the moment before a mark is stored, and the opposite must come before its successor begins, and be the last of its user',
+    },
   },
   {
     name: 'webhooks-older-event-replaces',
