@@ -67,7 +67,10 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'state',
     whatAUserWouldSee: 'after a reset, messages of the former state change the new map',
-    simulation: { seconds: 16, found: 'I22' },
+    simulation: {
+      seconds: 32,
+      why: 'an epoch must end while changes wait in a paced room; 16 s with more flushes',
+    },
   },
   {
     name: 'state-floor-not-raised',
@@ -94,7 +97,10 @@ export const MUTANTS = Object.freeze([
     replace: 'if true then return top end',
     area: 'state',
     whatAUserWouldSee: 'half a state passes for the whole one after an eviction',
-    simulation: { seconds: 5, found: 'I21' },
+    simulation: {
+      seconds: 30,
+      why: 'a worker must read the room anew after an eviction; 5 s with more of both',
+    },
   },
   {
     name: 'state-lua-set-again-stays-removed',
@@ -103,7 +109,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'state',
     whatAUserWouldSee: 'a key that was removed and set again vanishes later',
-    simulation: { seconds: 23, found: 'I21' },
+    simulation: { seconds: 39, found: 'I21' },
   },
   {
     name: 'state-refused-in-batch-acked',
@@ -168,7 +174,10 @@ export const MUTANTS = Object.freeze([
     replace: 'return state.log.floor > floor;',
     area: 'state',
     whatAUserWouldSee: 'a member that has passed a removal begins again',
-    simulation: { seconds: 16, found: 'I32' },
+    simulation: {
+      seconds: 40,
+      why: 'a reader must lag on for seconds; seed 39 of a former shape did (I32)',
+    },
   },
   {
     name: 'state-whole-page-is-added',
