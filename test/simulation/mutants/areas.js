@@ -272,7 +272,7 @@ export const AREAS = Object.freeze({
     contract: [],
     runs: [
       // The farther Redis is, the longer a room that moves is without its subscription.
-      ...runs(['cluster'], ['people'], ['slotsMoved', 'clientsReset'], {
+      ...runs(['cluster'], ['people'], ['slotsMoved'], {
         ...{ ...BUSY, chaosMs: 60_000, longShare: 0.5, farMs: 100 },
         load: { ...LOAD, isBusy: true, clients: 2, rooms: 2 },
       }),
@@ -302,12 +302,16 @@ export const AREAS = Object.freeze({
   relay: {
     unit: ['relay', 'relay-overload', 'histories'],
     contract: ['broker', 'state'],
-    runs: runs(
-      ['embedded'],
-      ['states', 'visitors'],
-      ['primaryFrozen', 'primaryKilled', 'serverTerminated', 'workerFrozen', 'clientsReset'],
-      { load: { ...LOAD, isBusy: true, stubborn: 2, rate: 40 } },
-    ),
+    runs: [
+      ...runs(
+        ['embedded'],
+        ['states', 'visitors'],
+        ['primaryFrozen', 'primaryKilled', 'serverTerminated', 'workerFrozen', 'clientsReset'],
+        { load: { ...LOAD, isBusy: true, stubborn: 2, rate: 40 } },
+      ),
+      // Publishers keep their connections.
+      ...runs(['embedded'], ['visitors'], ['primaryFrozen'], BUSY),
+    ],
   },
   presence: {
     unit: ['presence-churn', 'room-users', 'pusher-presence', 'presence-interleavings'],

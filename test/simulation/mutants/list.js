@@ -492,6 +492,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'outages',
     whatAUserWouldSee: 'lists of users stay wrong after a node of a cluster was lost',
+    simulation: { seconds: 37, found: 'I19' },
   },
   {
     name: 'outage-second-untold',
@@ -512,7 +513,7 @@ export const MUTANTS = Object.freeze([
     replace: 'stream.readsDone >= join.born',
     area: 'recovery',
     whatAUserWouldSee: 'a client that is ahead of its new worker loads everything anew',
-    simulation: { seconds: 8, found: 'I11' },
+    simulation: { seconds: 3, found: 'I11' },
   },
   {
     name: 'joins-replay-without-first',
@@ -522,6 +523,7 @@ export const MUTANTS = Object.freeze([
       'return this.#replay(connection, Math.min(since.offset + 1, offset), offset, [connection.id, since.connectionId]);',
     area: 'recovery',
     whatAUserWouldSee: 'recovered: true without the first missed message',
+    simulation: { seconds: 3, found: 'I6' },
   },
   {
     name: 'joins-epoch-not-compared',
@@ -530,7 +532,7 @@ export const MUTANTS = Object.freeze([
     replace: 'if (since.offset > stream.offset) {',
     area: 'recovery',
     whatAUserWouldSee: 'recovered: true with messages of another epoch',
-    simulation: { seconds: 2, found: 'I4' },
+    simulation: { seconds: 3, found: 'I6' },
   },
   {
     name: 'lagging-epoch-not-compared',
@@ -579,7 +581,7 @@ export const MUTANTS = Object.freeze([
     replace: "new BrokerError('UNAVAILABLE', 'Redis did not answer in time')",
     area: 'redis',
     whatAUserWouldSee: 'a publish that failed, it was said, arrives all the same',
-    simulation: { seconds: 12, found: 'I2' },
+    simulation: { seconds: 15, found: 'I2' },
   },
   {
     name: 'redis-former-id-compared',
@@ -597,6 +599,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'redis',
     whatAUserWouldSee: 'a repeated publish is acked, and nobody gets it',
+    simulation: { seconds: 18, found: 'I7' },
   },
   {
     name: 'redis-former-connection-confirms',
@@ -605,7 +608,10 @@ export const MUTANTS = Object.freeze([
     replace: '    this.ended',
     area: 'redis',
     whatAUserWouldSee: 'a room without a subscription: its members hear nothing',
-    simulation: { seconds: 3, found: 'I7' },
+    simulation: {
+      seconds: 122,
+      why: 'a connection must break between the answers to subscriptions of several slots, for the last time before all is calm',
+    },
   },
   {
     name: 'relay-lost-publishes-hang',
@@ -614,6 +620,7 @@ export const MUTANTS = Object.freeze([
     replace: '',
     area: 'relay',
     whatAUserWouldSee: 'a publish without an answer when the primary dies',
+    simulation: { seconds: 1, found: 'I31' },
   },
   {
     name: 'relay-key-before-storing',
