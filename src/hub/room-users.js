@@ -91,12 +91,13 @@ export class RoomUsers {
     const { roster } = this;
     if (roster === null) return publication;
     if (!isFull) return roster.arrive(publication);
-    this.doubt();
+    roster.doubt();
     return publication;
   }
 
   /** Events may be missing. */
   doubt() {
+    this.lists?.doubt();
     this.roster?.doubt();
   }
 

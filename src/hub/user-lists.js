@@ -68,8 +68,13 @@ export class UserLists {
     const change = { user: userHeadOf(payload), member };
     this.#changes.push(change);
     this.#bytes += changeBytes(change);
-    if (this.#bytes <= MAX_KEPT_BYTES) return;
+    if (this.#bytes > MAX_KEPT_BYTES) this.doubt();
+  }
+
+  /** An event may be missing, so no list owed can be brought up to date. */
+  doubt() {
     for (const list of this.#owed.values()) list.isStale = true;
+    this.#owed.clear();
     this.#forgetChanges(this.#changes.length);
   }
 
@@ -84,8 +89,9 @@ export class UserLists {
   }
 
   /** @param {UserList} list no answer needs it any more */
-  end({ reading }) {
-    this.#owed.delete(reading);
+  end(list) {
+    const { reading } = list;
+    if (this.#owed.get(reading) === list) this.#owed.delete(reading);
     const [oldest] = this.#owed.values();
     this.#forgetChanges((oldest?.from ?? this.position) - this.#forgotten);
   }
@@ -104,7 +110,7 @@ export class UserList {
   snapshot = { count: 0, members: null };
   /** Answers that need it. */
   owed = 0;
-  /** True: too many events came in the meantime. Refuse the answer. */
+  /** True: too many events came in the meantime, or one was lost. Refuse the answer. */
   isStale = false;
   #position;
   /** @type {PresenceSnapshot|null} */

@@ -453,6 +453,32 @@ test('a list has the events that came after its read, in any order of answer and
   assert.deepEqual(await listed(), [undefined, 1001]);
 });
 
+test('a list is refused if an event may have been lost since it was asked for', async () => {
+  const { hub, connect, setRead, commands } = build();
+  const a = connect();
+  await a.say({ type: 'join', room: 'p', presence: false });
+  const ann = encodeMember('ann', null);
+  /** @type {(read: {count: number, members: Buffer[]}) => void} */
+  let answer = () => {};
+  const reading = new Promise((/** @type {(read: any) => void} */ resolve) => {
+    answer = resolve;
+  });
+  setRead(() => reading);
+  const ask = (/** @type {number} */ id) =>
+    receive(commands, a.connection, { type: 'presence', room: 'p', id });
+  ask(1);
+  hub.broadcast('p', Buffer.concat([ANNOUNCEMENTS.leave, ann]));
+  // Ann's return is the event that was lost.
+  hub.rooms.get('p')?.users?.doubt();
+  ask(2);
+  answer({ count: 1, members: [ann] });
+  const replyTo = (/** @type {number} */ to) => a.transport.messages().find(({ id }) => id === to);
+  while (!replyTo(1) || !replyTo(2)) await turn();
+  assert.equal(replyTo(1).error, 'UNAVAILABLE');
+  assert.deepEqual(replyTo(2).members, [{ user: 'ann' }]);
+  assert.deepEqual(hub.rooms.get('p')?.users?.lists?.since(0), []);
+});
+
 test('events that a list would have to keep are bounded: its answer is refused and counted', async () => {
   const { hub, connect, setRead, commands, counters } = build();
   const a = connect();
