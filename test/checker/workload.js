@@ -90,7 +90,8 @@ export class Workload {
       ...(load.isNarrow && { narrow: true }),
       ...(load.recorded && { recorded: [...load.recorded] }),
       ...(load.isMixed && FACTS),
-      ...(load.groups && !load.groups.includes('crowd') && { capped: {} }),
+      // Busy users meet no cap: it counts connections that no server has seen end.
+      ...((load.isBusy || load.groups?.includes('crowd') === false) && { capped: {} }),
     });
     this.clients = Array.from(
       { length: load.clients },
