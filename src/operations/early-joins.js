@@ -152,11 +152,11 @@ export class EarlyJoins {
     listener.onJoined(new Map([...entries].map(([name, { joined }]) => [name, joined])));
     for (const [name, { standIn, joined }] of entries) {
       if (!connection.isOpen) return;
+      // A resync, which is among the frames, has ended the membership. The close says so.
+      if (!this.joins.isIn(standIn, name)) return listener.onLost();
       for (const frames of standIn.frames) connection.transport.write(frames);
       // Now the connection has a user, whose rate is charged, too.
       const paidBytes = this.joins.adopt(connection, standIn, name, joined, listener.whoOf());
-      // A resync, now among the frames, has ended the membership.
-      if (paidBytes < 0) return listener.onLost();
       listener.onEntered(name, paidBytes);
     }
   }

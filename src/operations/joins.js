@@ -151,13 +151,12 @@ export class Joins {
 
   /**
    * Puts the connection, which is in the hub now, in the place of its stand-in.
-   * @param {Connection} connection @param {Connection} standIn @param {string} name
+   * @param {Connection} connection @param {Connection} standIn a member @param {string} name
    * @param {Joined|null} joined of the stand-in @param {Who} who
-   * @returns {number} bytes of messages that were not free; -1: the membership has ended
+   * @returns {number} bytes of messages that were not free
    */
   adopt(connection, standIn, name, joined, who) {
-    const room = this.hub.rooms.get(name);
-    if (!room?.has(standIn)) return -1;
+    const room = /** @type {import('../hub/room.js').HubRoom} */ (this.hub.rooms.get(name));
     const read = this.reads.admit(connection, name, null);
     this.#mayEnterAnother(connection); // counts it; limitFault has been asked before
     const paidBytes = this.reads.pay(connection, name, joined, read);

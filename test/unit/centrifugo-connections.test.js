@@ -555,6 +555,8 @@ test('no stand-in stays if a resync has ended one of them', async () => {
   await answer(broker, 'h1');
   await answer(broker, 'h2');
   assert.equal(codeOf(opened), 3010);
+  const pushes = opened.transport.messages().flatMap(({ push }) => push ?? []);
+  assert.deepEqual(pushes, [], 'its library keeps the position');
   hub.removeConnection(opened.connection);
   assert.deepEqual([...hub.rooms.keys()], ['*']);
 });
