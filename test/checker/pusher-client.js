@@ -45,8 +45,8 @@ export class PusherClient {
     this.socketId = '';
     /** Of the present connection: a subscription was refused. */
     this.isRefused = false;
-    /** It has sent an event, which hooks or an outage may refuse. */
-    this.hasWhispered = false;
+    /** Its events, with the connection that sent each. @type {Map<string, string>} */
+    this.whispers = new Map();
     this.isWanted = false;
     this.attempts = 0;
     /** Of `leave`; NaN: the close code decides. */
@@ -119,7 +119,7 @@ export class PusherClient {
   /** Sends an event to the other members of a private channel. @param {string} room @param {string} value */
   whisper(room, value) {
     if (!this.places.get(room)?.isJoined) return;
-    this.hasWhispered = true;
+    this.whispers.set(value, this.socketId);
     this.recorder.write({ type: 'invoke', value, client: this.id });
     this.#send({ event: WHISPER, channel: room, data: value });
   }
@@ -213,10 +213,22 @@ export class PusherClient {
     else if (event === 'pusher:subscription_error' && data.type !== 'AuthError')
       // pusher-js never repeats it: the server closes the connection when it can subscribe.
       this.isRefused = true;
-    else if (
-      !(event === 'pusher:error' && (this.hasWhispered || (data.code >= 4100 && data.code < 4300)))
-    )
+    else if (event === WHISPER ? !this.#isOfBefore(data) : !this.#isRefusal(frame))
       this.oddities.push(JSON.stringify(frame));
+  }
+
+  /** Only another connection than the present one gets its own event. @param {string} value */
+  #isOfBefore(value) {
+    const sentOn = this.whispers.get(value);
+    return sentOn !== undefined && sentOn !== this.socketId;
+  }
+
+  /** Hooks or an outage may refuse its events. @param {Frame} frame */
+  #isRefusal({ event, data }) {
+    return (
+      event === 'pusher:error' &&
+      (this.whispers.size > 0 || (data.code >= 4100 && data.code < 4300))
+    );
   }
 
   /** Each of them changes what the client knows. @param {string} event @param {string} channel @param {string} user */

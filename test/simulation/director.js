@@ -34,7 +34,12 @@ const ENDS_SESSIONS = new Set(['machineLost', 'powerLost', 'primaryKilled']);
 /** A session that was cleared may come back with the former data. */
 const BRINGS_BACK = new Set([
   ...['redisLosesASecond', 'redisRolledBack', 'staleReplicaPromoted', 'primaryOfRedisLost'],
-  ...['primaryOfRedisApart', 'brainSplit'],
+  ...['primaryOfRedisApart', 'brainSplit', 'powerLost'],
+]);
+/** So much of the newest data is lost. */
+const LOST_MS = new Map([
+  ['redisLosesASecond', 1000],
+  ['powerLost', 1000],
 ]);
 /** After three heartbeats of presence they find out. */
 const DEAD_MS = 35_000;
@@ -174,7 +179,7 @@ async function chaos(world, { schedule }, recorder, watch) {
 async function suffer(world, { name, holdMs, seed, losesClients }, recorder, watch) {
   const random = new Random(seed);
   recorder.write({ type: 'start', name });
-  const lostMs = { redisRolledBack: world.oldestSnapshotMs, redisLosesASecond: 1000 }[name] ?? 0;
+  const lostMs = name === 'redisRolledBack' ? world.oldestSnapshotMs : (LOST_MS.get(name) ?? 0);
   if (STOPS.has(name)) watch?.stop();
   const isHarmless = STOPS.has(name) || HARMLESS_TO_COURIERS.has(name);
   const healed = isHarmless ? undefined : watch?.fault(lostMs);
