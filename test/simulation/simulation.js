@@ -362,14 +362,16 @@ function hookSettings(hooks) {
 }
 
 /** @param {Plan} plan @returns {number} ms within which it has ended */
-function timeFor({ schedule, script = [], ageMs = 0 }) {
+function timeFor({ schedule, script = [], ageMs = 0, load }) {
   const chaosMs = schedule.reduce(
     (sum, { waitMs, faults }) => sum + waitMs + Math.max(0, ...faults.map(({ holdMs }) => holdMs)),
     0,
   );
   const scriptMs = script.reduce((sum, { afterMs = 0 }) => sum + afterMs, 0);
+  // Busy clients rest until lists and webhooks must be right.
+  const restsMs = load.isBusy ? schedule.length * MINUTE_MS : 0;
   // A fault may wait a minute for what it heals.
-  return ageMs + 2 * chaosMs + (script.length > 0 ? scriptMs + SCRIPT_MS : 0) + REST_MS;
+  return ageMs + 2 * chaosMs + restsMs + (script.length > 0 ? scriptMs + SCRIPT_MS : 0) + REST_MS;
 }
 
 /**
