@@ -78,6 +78,16 @@ function build() {
 
 const member = Buffer.from('{}');
 
+/** @param {import('node:test').TestContext} t */
+async function beginSession(t) {
+  const built = build();
+  const { presence, answer } = built;
+  t.after(() => presence.close());
+  presence.setUp(true);
+  await answer();
+  return { ...built, first: presence.session.name };
+}
+
 test('users who join and leave while Redis is busy are forgotten, and the others are announced', async (t) => {
   const { presence, said, answer } = build();
   t.after(() => presence.close());
@@ -161,11 +171,7 @@ test('a worker that closes clears its own session, and takes on no other', async
 test('a session that others may have considered dead is not used again, though it has no users', async (t) => {
   let now = 0;
   t.mock.method(performance, 'now', () => now);
-  const { presence, cleared, next, answer } = build();
-  t.after(() => presence.close());
-  presence.setUp(true);
-  await answer();
-  const first = presence.session.name;
+  const { presence, cleared, next, answer, first } = await beginSession(t);
   // Redis was unavailable for a moment: the session is as good as before.
   presence.setUp(false);
   presence.setUp(true);
@@ -183,11 +189,7 @@ test('a session that others may have considered dead is not used again, though i
 });
 
 test('a session that others declared dead while its heartbeat was under way is not used', async (t) => {
-  const { presence, cleared, next, answer } = build();
-  t.after(() => presence.close());
-  presence.setUp(true);
-  await answer();
-  const first = presence.session.name;
+  const { presence, cleared, next, answer, first } = await beginSession(t);
   presence.setUp(false);
   next.isNew = 1;
   presence.setUp(true);
