@@ -104,20 +104,22 @@ export class HubRoom {
     this.everyMs = sync.everyMs;
   }
 
-  /** @param {Promise<void>} subscribed @param {() => void} onFailed */
+  /**
+   * Joins wait for the same promise, and directly after this: nothing runs in between that finds
+   * the room confirmed and a join unanswered.
+   * @param {Promise<void>} subscribed @param {() => void} onFailed
+   */
   confirmBy(subscribed, onFailed) {
-    this.confirming = subscribed.then(
+    this.confirming = subscribed;
+    subscribed.then(
       () => {
         this.confirming = null;
       },
-      (error) => {
+      () => {
         this.confirming = null;
         onFailed();
-        throw error;
       },
     );
-    // Waiting joins handle the error. If all of them have left, nobody does.
-    this.confirming.catch(() => {});
   }
 
   /** @param {Connection} connection */

@@ -69,6 +69,21 @@ test('a connection that leaves before the broker has confirmed the room gets no 
   assert.deepEqual(joined, ['stays']);
 });
 
+test('a connection is joining until its join is answered', async () => {
+  const { hub, connect, subscribing } = build({ manual: true });
+  const { connection } = connect();
+  let isAnswered = false;
+  hub.join(connection, 'r', { ...QUIET, onJoined: () => (isAnswered = true) });
+  const room = hub.rooms.get('r');
+  assert.ok(room);
+  subscribing[0].resolve();
+  for (let i = 0; i < 8; i++) {
+    assert.equal(room.joining(connection) === null, isAnswered, `after ${i} microtasks`);
+    await null;
+  }
+  assert.equal(isAnswered, true);
+});
+
 test('a member gets nothing before its join is answered, and everything after', async () => {
   const { hub, connect, subscribing } = build({ manual: true });
   const { connection, transport } = connect();
