@@ -79,8 +79,10 @@ export class Bustle {
 
   #goHome() {
     const { random, workload } = this;
-    const { people = [], members = [], commuters = [] } = workload.population ?? {};
-    const going = [...people, ...members, ...commuters].filter(() => random.next() < HOMESICK);
+    const { people = [], members = [], commuters = [], seated = [] } = workload.population ?? {};
+    const going = [...people, ...members, ...commuters, ...seated].filter(
+      () => random.next() < HOMESICK,
+    );
     const flicker = () => {
       const one = random.pick(going);
       const awayMs = random.between(...FLICKER_AWAY_MS);
@@ -105,15 +107,17 @@ export class Bustle {
   #tick() {
     const { random, workload } = this;
     const { visitors = [], people = [], members = [], commuters = [] } = workload.population ?? {};
-    const { libraries = [], suspects = [] } = workload.population ?? {};
+    const { libraries = [], suspects = [], seated = [] } = workload.population ?? {};
     const isTime = (/** @type {keyof typeof CHANCES} */ what) => random.next() < CHANCES[what];
-    const hoppers = [...workload.readers, ...(workload.population?.pushers ?? [])];
+    const { pushers = [] } = workload.population ?? {};
+    const hoppers = [...workload.readers, ...pushers, ...seated];
     const awayMs = () => {
       const [low, high] = random.pick(AWAY_MS);
       return random.between(low, high);
     };
     if (isTime('hop')) this.#hop(random.pick(hoppers), awayMs());
-    if (isTime('stir')) workload.population?.stir([...people, ...members, ...commuters], awayMs());
+    if (isTime('stir'))
+      workload.population?.stir([...people, ...members, ...commuters, ...seated], awayMs());
     if (isTime('again') && libraries.length > 0) {
       const library = random.pick(libraries);
       library.again(random.pick([...library.places.keys()]));

@@ -234,6 +234,12 @@ const TAKEN = {
     checker.ask('list', { member: checker.run.member(client, room), users });
   },
 
+  count(checker, { client, room, count, isSurvey = false }) {
+    const member = checker.run.member(client, room);
+    checker.ask('count', { member, count, isSurvey });
+    member.count = count;
+  },
+
   recorded(checker, event) {
     const { t, value, audience = [] } = event;
     if (checker.run.audiences.messages.has(value))

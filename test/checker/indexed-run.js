@@ -107,6 +107,8 @@ export class Member {
      */
     this.latest = new Map();
     this.markerAt = Number.POSITIVE_INFINITY;
+    /** The last number of subscribers that it was told of since its reply. */
+    this.count = Number.NaN;
     /** The last offset that came since the latest reply or `resync`, even if the client dropped it. */
     this.wireAt = Number.NEGATIVE_INFINITY;
   }
@@ -312,7 +314,7 @@ export class IndexedRun {
   }
 
   /** Those who have been in a room for long. @param {string} room */
-  #residents(room) {
+  residents(room) {
     let count = 0;
     for (const rooms of this.clients.values()) {
       const member = rooms.get(room);
@@ -428,7 +430,7 @@ export class IndexedRun {
     if (this.isSettled && !publication.isMarker && this.recorded.has(publication.room))
       this.owed.add(publication);
     if (stream === null && this.isSettled) {
-      publication.inCalmTo = this.#residents(publication.room);
+      publication.inCalmTo = this.residents(publication.room);
       this.awaited.add(publication);
     }
     if (stream === null) return;
@@ -564,6 +566,7 @@ export class IndexedRun {
     if (!member.isOpen) this.open.set(member.room, (this.open.get(member.room) ?? 0) + 1);
     member.isOpen = true;
     member.openedAt = t;
+    member.count = Number.NaN;
     this.users.join(member.client, member.room, t);
     if (!member.hasHistory) return;
     if (isRecovered && stream === member.stream) {

@@ -54,6 +54,12 @@ export const INVARIANTS_OF_CLIENTS = Object.freeze([
     claim: 'the last event id of a stream is not beyond what the stream has sent',
     asked: { subscribe: idIsNotAhead },
   },
+  {
+    id: 'I34',
+    anomaly: 'wrong number of subscribers',
+    claim: 'who is told the number of subscribers is told each change, and each change once',
+    asked: { count: isTheirNumber },
+  },
 ]);
 
 /** @param {Run} run @param {{member: Member}} told @returns {Answer} */
@@ -142,6 +148,21 @@ function knowsTheUsers(run, { member, users }) {
   if (users === null) return `${member} has no list of users`;
   const fault = run.users.faultOf(member.room, users, run.now, SETTLE_US);
   return fault === '' ? '' : `${member} has a list ${fault}`;
+}
+
+/** Redis that lost the last number repeats it, within this time. */
+const TOLD_AGAIN_US = 5_000_000;
+
+/** @param {Run} run @param {{member: Member, count: number, isSurvey: boolean}} told @returns {Answer} */
+function isTheirNumber(run, { member, count, isSurvey }) {
+  if (!isSurvey) {
+    if (run.disturbances > 0 || run.now - run.calmSince < TOLD_AGAIN_US) return null;
+    return count === member.count ? `${member} was told twice that there are ${count}` : '';
+  }
+  const open = run.open.get(member.room) ?? 0;
+  // Nobody has come a moment ago.
+  if (!run.isSettled || run.residents(member.room) !== open) return null;
+  return count === open ? '' : `${member} was told of ${count} subscribers, and there are ${open}`;
 }
 
 /** @param {Run} _ @param {import('./invariants.js').Asking} asking @returns {Answer} */

@@ -69,6 +69,7 @@ const TOLD_US = 10_000_000;
  * @property {(run: Run, told: Told) => Answer} [resync]
  * @property {(run: Run, asking: Asking) => Answer} [subscribe]
  * @property {(run: Run, about: {member: Member, users: string[]|null}) => Answer} [list]
+ * @property {(run: Run, about: {member: Member, count: number, isSurvey: boolean}) => Answer} [count]
  * @property {(run: Run, record: {publication: Publication|undefined} & import('./record.js').RecordedEvent) => Answer} [recorded]
  * @property {(run: Run, event: import('./record.js').StateEvent) => Answer} [state]
  * @property {(run: Run, event: import('./record.js').AudienceEvent) => Answer} [audience]

@@ -431,12 +431,19 @@ export class Model {
     this.wait();
     this.states.survey();
     this.lists();
+    this.counts();
     this.emit({ type: 'census' });
   }
 
   /** @param {string[]|null} [users] those that they believe to be in; without it, the truth */
   lists(users = [...new Set([...this.guests].map((guest) => String(GUESTS.get(guest))))]) {
     for (const client of this.guests) this.emit({ type: 'list', client, room: LOBBY, users });
+  }
+
+  /** @param {number} [count] that they were told of last; without it, the truth */
+  counts(count = this.guests.size) {
+    for (const client of this.guests)
+      this.emit({ type: 'count', client, room: LOBBY, count, isSurvey: true });
   }
 
   /** All that is on its way arrives, and every worker compares its positions. */

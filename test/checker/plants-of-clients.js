@@ -247,6 +247,29 @@ export const PLANTS_OF_CLIENTS = [
     },
   },
   {
+    fault: 'a subscriber is not told that another has left',
+    expected: ['I34'],
+    isMixed: true,
+    act: (model) => {
+      emptied(model);
+      for (const guest of [CROWD, CROWD + 1]) model.enter(guest);
+      model.exit(CROWD + 1);
+      model.wait();
+      model.counts(2);
+    },
+  },
+  {
+    fault: 'subscribers are told their number although nobody has come or gone',
+    expected: ['I34'],
+    isMixed: true,
+    act: (model) => {
+      emptied(model);
+      model.enter(CROWD);
+      model.wait();
+      for (const count of [1, 1]) model.emit({ type: 'count', client: CROWD, room: LOBBY, count });
+    },
+  },
+  {
     fault: 'the id of a stream names a message that has not come',
     expected: ['I20'],
     isMixed: true,

@@ -8,6 +8,7 @@
 // without an echo, join again.
 
 import { pause } from '../harness/run.js';
+import { COUNTED } from '../helpers/pusher.js';
 import { SECRET, token } from '../helpers/tokens.js';
 import { AUDIENCE_STATE, AudiencePeople } from './audience-people.js';
 import { CentrifugoClient, TRANSPORTS } from './centrifugo-client.js';
@@ -40,6 +41,9 @@ const VISITORS = 6;
 const PUSHERS = 12;
 const MEMBERS = 12;
 export const PUSHER_ROOM = 'presence-0';
+/** In channels whose subscribers are told how many they are. */
+const SEATED = 8;
+const SEATS = Object.freeze(['seats-0', 'seats-1']);
 /**
  * Of Centrifugo's protocol, over each of its transports: without tokens, with tokens of subscriptions,
  * and with those of connections that subscribe them.
@@ -140,6 +144,8 @@ export class Population {
    * @param {boolean} [parts.hasCommuters]
    * @param {boolean} [parts.hasAudiences] are there messages for an audience?
    * @param {boolean} [parts.hasBucket] for large ones of these
+   * @param {boolean} [parts.hasCounts] are there Pusher clients of an app that tells the number of
+   *   subscribers?
    * @param {readonly string[]} [parts.hooks] that a back end answers
    * @param {number} [parts.bytes] of padding in the values of rooms with state
    * @param {number} [parts.last] the most messages that a join asks for
@@ -162,6 +168,7 @@ export class Population {
     hasCommuters = false,
     hasAudiences = false,
     hasBucket,
+    hasCounts = false,
     hooks,
     bytes,
     last = LAST,
@@ -265,6 +272,11 @@ export class Population {
         })
       : null;
     if (this.audiences !== null) this.states.watch(AUDIENCE_STATE, this.audiences.stateMembers);
+    /** Nothing else tells their users apart. @type {PusherClient[]} */
+    this.seated = Array.from({ length: hasCounts ? SEATED : 0 }, (_, i) => {
+      const own = SEATS.slice(0, 1 + (i % 2));
+      return new PusherClient({ ...common(), rooms: own, app: COUNTED });
+    });
     if (groups !== undefined) this.#keep(groups);
     /** How many of the suspects are revoked. */
     this.revoked = 0;
@@ -310,9 +322,9 @@ export class Population {
   }
 
   get everybody() {
-    const { listeners, members, people, crowd, suspects, commuters, departed } = this;
+    const { listeners, members, people, crowd, suspects, commuters, departed, seated } = this;
     const others = [...members, ...people, ...crowd, ...suspects, ...commuters, ...departed];
-    return [...new Set([...listeners, ...others])];
+    return [...new Set([...listeners, ...others, ...seated])];
   }
 
   /** Those whose connections have a user. */
@@ -340,7 +352,7 @@ export class Population {
   /** Some of them lose their connections. @param {number} share @param {() => number} delayMs */
   lose(share, delayMs) {
     const { streams, visitors, pushers, members, centrifugos, states } = this;
-    const others = [...pushers, ...members, ...centrifugos, ...states.clients];
+    const others = [...pushers, ...members, ...this.seated, ...centrifugos, ...states.clients];
     const clients = [...streams, ...visitors, ...others, ...(this.audiences?.leavers ?? [])];
     const count = Math.ceil(share * clients.length);
     for (const client of this.random.shuffled(clients).slice(0, count)) client.leave(delayMs());
@@ -360,7 +372,8 @@ export class Population {
   async census() {
     this.rest();
     await pause(CALM_MS);
-    for (const client of [...this.people, ...this.members, ...this.libraries, ...this.commuters])
+    const { people, members, libraries, commuters, seated } = this;
+    for (const client of [...people, ...members, ...libraries, ...commuters, ...seated])
       client.list();
     this.recorder.write({ type: 'census' });
     await this.states.compare();

@@ -42,6 +42,8 @@ export class PusherClient {
     this.places = new Map(rooms.map((room) => [room, new Place(room)]));
     /** The users of each channel with presence. @type {Map<string, Set<string>>} */
     this.rosters = new Map();
+    /** The last number of subscribers of each channel of an app that tells it. @type {Map<string, number>} */
+    this.counts = new Map();
     this.socketId = '';
     /** Of the present connection: a subscription was refused. */
     this.isRefused = false;
@@ -109,6 +111,7 @@ export class PusherClient {
     if (!place?.isJoined) return;
     this.#send({ event: 'pusher:unsubscribe', data: { channel: room } });
     place.isJoined = false;
+    this.counts.delete(room);
     this.recorder.write({ type: 'leave', client: this.id, room });
     const { socket } = this;
     this.#later(ms, () => {
@@ -124,8 +127,11 @@ export class PusherClient {
     this.#send({ event: WHISPER, channel: room, data: value });
   }
 
-  /** Records the users that it knows of. */
+  /** Records the users, and the numbers of subscribers, that it knows of. */
   list() {
+    for (const [room, count] of this.counts)
+      if (this.places.get(room)?.isJoined)
+        this.recorder.write({ type: 'count', client: this.id, room, count, isSurvey: true });
     for (const [room, users] of this.rosters)
       if (this.places.get(room)?.isJoined)
         this.recorder.write({ type: 'list', client: this.id, room, users: [...users] });
@@ -154,6 +160,7 @@ export class PusherClient {
       if (isOpen) this.recorder.write({ type: 'close', client: this.id, code });
       for (const place of this.places.values()) place.isJoined = false;
       this.rosters.clear();
+      this.counts.clear();
       this.socket = null;
       if (!this.isWanted) return;
       if (code >= 4000 && code < 4100)
@@ -210,6 +217,7 @@ export class PusherClient {
       event === 'pusher_internal:member_removed'
     )
       this.#change(event, channel, String(JSON.parse(data).user_id));
+    else if (event === 'pusher_internal:subscription_count') this.#count(channel, JSON.parse(data));
     else if (event === 'pusher:subscription_error' && data.type !== 'AuthError')
       // pusher-js never repeats it: the server closes the connection when it can subscribe.
       this.isRefused = true;
@@ -229,6 +237,13 @@ export class PusherClient {
       event === 'pusher:error' &&
       (this.whispers.size > 0 || (data.code >= 4100 && data.code < 4300))
     );
+  }
+
+  /** @param {string} room @param {{subscription_count: number}} data */
+  #count(room, { subscription_count: count }) {
+    if (!this.places.get(room)?.isJoined) return; // it has just unsubscribed
+    this.recorder.write({ type: 'count', client: this.id, room, count });
+    this.counts.set(room, count);
   }
 
   /** Each of them changes what the client knows. @param {string} event @param {string} channel @param {string} user */

@@ -71,6 +71,9 @@ export const NO_REPLY = 'no reply';
  * null: it has asked, and has no list yet.
  * @typedef {{type: 'list', client: number, room: string, users: string[]|null}} ListEvent
  *
+ * The number of subscribers that a Pusher client is told. `isSurvey`: it was told so last.
+ * @typedef {{type: 'count', client: number, room: string, count: number, isSurvey?: boolean}} CountEvent
+ *
  * The receiver of webhooks has accepted a message for the first time; `id` is that of its event. A gap:
  * it may lack some from before.
  * @typedef {{type: 'recorded', value: string, id: string, offset?: number, audience?: string[]}} RecordedEvent
@@ -133,7 +136,7 @@ export const NO_REPLY = 'no reply';
  * @typedef {{type: 'end'}} EndEvent
  *
  * @typedef
- *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|LateEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|ReadsEvent|LeaveEvent|CloseEvent|ListEvent|RecordedEvent|GapEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})|(AudienceWhat & {type: 'audience'})}
+ *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|LateEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|ReadsEvent|LeaveEvent|CloseEvent|ListEvent|CountEvent|RecordedEvent|GapEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})|(AudienceWhat & {type: 'audience'})}
  *   What
  * @typedef {What & {t: number}} Event `t`: microseconds
  */

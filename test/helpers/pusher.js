@@ -16,6 +16,8 @@ import { temporaryFolder } from './temporary-folder.js';
 
 /** The app of most tests. */
 export const APP = Object.freeze({ id: '1234', key: 'app-key', secret: 'app-secret' });
+/** An app whose subscribers are told how many they are. */
+export const COUNTED = Object.freeze({ id: '77', key: 'counted-key', secret: 'counted-secret' });
 /** For encrypted channels; the server never sees it. */
 const MASTER_KEY = Buffer.alloc(32, 'A').toString('base64');
 
@@ -44,6 +46,12 @@ export function writeApps(t, apps) {
 export function entryOf(settings = {}) {
   const { id, key, secret } = APP;
   return { id, key, secrets: [secret], clientEvents: true, ...settings };
+}
+
+/** An entry with the credentials of `COUNTED`. */
+export function countedEntry() {
+  const { id, key, secret } = COUNTED;
+  return { id, key, secrets: [secret], subscriptionCount: true };
 }
 
 /**

@@ -191,7 +191,8 @@ async function suffer(world, { name, holdMs, seed, losesClients }, recorder, wat
   await world.inRole();
   healed?.();
   const { bustle, population } = world.workload;
-  const users = population === null ? 0 : population.people.length + population.members.length;
+  const { people = [], members = [], seated = [] } = population ?? {};
+  const users = people.length + members.length + seated.length;
   // Those who went home meanwhile are in the lists until then.
   if (ENDS_SESSIONS.has(name) && bustle !== null && users > 0) await pause(DEAD_MS);
   if (BRINGS_BACK.has(name)) world.broughtBackMs = performance.now();

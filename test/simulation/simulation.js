@@ -7,7 +7,7 @@ import { HISTORY_PREFIX } from '../checker/client.js';
 import { settingsOf } from '../checker/population.js';
 import { Random } from '../checker/random.js';
 import { WEBHOOK_SECRET } from '../checker/webhook-receiver.js';
-import { APP, entryOf } from '../helpers/pusher.js';
+import { APP, countedEntry, entryOf } from '../helpers/pusher.js';
 import { FAULTS } from './faults.js';
 import { loadPackages } from './modules.js';
 import { World } from './world.js';
@@ -206,6 +206,8 @@ export function drawPlan(seed, { only, chaosMs, longShare, ...given } = {}) {
   // The gap of a new fleet ends, after which transitions cancel each other.
   if (plan.hasWebhooks && new Random(seed + 6).below(2) === 0) plan.ageMs ??= AGE_MS;
   drawDensity(plan, new Random(seed + 4));
+  // Only busy runs rest until all servers know who is dead.
+  if (given.load === undefined && plan.load.isBusy) plan.load.hasCounts = plan.hasPusher;
   if (plan.topology === 'embedded') plan.servers = 1;
   // Its replica may be away, and decides nothing.
   if (plan.topology === 'region') plan.leastReplicas = 0;
@@ -331,7 +333,10 @@ function settingsFor(plan) {
   /** @type {Record<string, string>} */
   const files = {
     ...(hasPusher && {
-      '/etc/apps.json': JSON.stringify([entryOf({ shared: true, ...plan.app })]),
+      '/etc/apps.json': JSON.stringify([
+        entryOf({ shared: true, ...plan.app }),
+        ...(load.hasCounts ? [countedEntry()] : []),
+      ]),
     }),
     ...(plan.hooks?.over === 'http' && {
       '/etc/hooks.json': JSON.stringify([{ url: HOOKS_URL, hooks: plan.hooks.names }]),

@@ -249,6 +249,9 @@ export const AREAS = Object.freeze({
           publishers: 6,
         },
       }),
+      ...runs(['redis', 'embedded'], ['pushers'], ['redisReset', 'clientsReset'], {
+        ...{ ...BUSY, load: { ...BUSY.load, clients: 1, hasCounts: true } },
+      }),
     ],
   },
   recovery: {

@@ -342,9 +342,9 @@ export const MUTANTS = Object.freeze([
     file: 'src/backend/redis/lua/occupancy.lua',
     find: 'elseif sum ~= told then',
     replace: 'else',
-    area: 'webhooks',
+    area: 'doors',
     whatAUserWouldSee: 'subscription_count events that change nothing',
-    simulation: { seconds: 0, why: 'no run has an app with subscription counts' },
+    simulation: { seconds: 11, found: 'I34' },
   },
   {
     name: 'webhooks-release-of-another-lease',
