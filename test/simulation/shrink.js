@@ -46,7 +46,9 @@ function smaller(plan) {
   if (plan.servers > 1) add({ servers: plan.servers - 1 });
   if (plan.workers > 1) add({ workers: plan.workers - 1 });
   if (load.clients > 2) add({ load: { ...load, clients: Math.ceil(load.clients / 2) } });
-  if (load.rooms > 2) add({ load: { ...load, rooms: Math.ceil(load.rooms / 2) } });
+  // A whole population does not start with fewer rooms.
+  if (load.rooms > 2 && !(load.isMixed && load.groups === undefined))
+    add({ load: { ...load, rooms: Math.ceil(load.rooms / 2) } });
   if (load.publishers > 1) add({ load: { ...load, publishers: Math.ceil(load.publishers / 2) } });
   if (plan.pieces > 0) add({ pieces: 0 });
   if (plan.losses) add({ losses: 0 });
