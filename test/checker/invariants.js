@@ -509,17 +509,33 @@ function* unknownsComeFirst({ publications }) {
 }
 
 /**
+ * Is a client told of an outage? Those who have left all of their rooms are not.
+ * @param {ReadonlyMap<string, Member>|undefined} rooms of a client @param {number} since
+ * @param {number} until
+ */
+function isListening(rooms, since, until) {
+  if (rooms === undefined) return true;
+  return [...rooms.values()].some(
+    ({ isOpen, openedAt, closedAt }) => openedAt < since && (isOpen || closedAt > until),
+  );
+}
+
+/**
  * Refusals without a pause bound an outage. One refusal alone does not: if every publisher has moved
  * to another server afterwards, the time to the next accepted publish does not describe this server.
  * @param {Run} run @param {number} server @returns {Answer}
  */
-function outageWasTold({ refusals, links }, server) {
+function outageWasTold({ refusals, links, clients: all }, server) {
   const { since, latest } = refusals.get(server) ?? { since: 0, latest: 0 };
   const until = since + TOLD_US;
   if (latest <= until) return null;
   const clients = [...links].filter(
-    ([, link]) =>
-      link.server === server && link.openedAt < since && link.unreadUntil < since && !link.isLate,
+    ([client, link]) =>
+      link.server === server &&
+      link.openedAt < since &&
+      link.unreadUntil < since &&
+      !link.isLate &&
+      isListening(all.get(client), since, until),
   );
   const missed = clients.filter(([, link]) => !link.wasTold(since, until));
   if (missed.length === 0) return '';

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
+import { Checker } from '../checker/checker.js';
 import { INVARIANTS } from '../checker/invariants.js';
 import { Model } from '../checker/model.js';
 import { PLANTS } from '../checker/plants.js';
@@ -123,6 +124,26 @@ test('a client that got the notice of an outage in time, or that connected later
     (event, i) => i > asIs || event.type !== 'degraded' || event.client !== 1,
   );
   assert.deepEqual(violated(checked(untold)), ['I15']);
+});
+
+test('a client that is in no room during an outage need not be told', () => {
+  for (const leaves of [true, false]) {
+    const model = new Model();
+    model.faults.hidesOutages = true;
+    for (const client of [0, 2, 3]) model.emit({ type: 'degraded', client, degraded: true });
+    const { joined } = model.clients[1];
+    if (leaves) for (const room of joined) model.emit({ type: 'leave', client: 1, room });
+    model.publish('a', 'p.0', 'fail');
+    model.wait(true);
+    model.publish('a', 'p.0');
+    const checker = new Checker();
+    for (const event of model.events) checker.see(event);
+    const found = checker.findings.filter(({ violations }) => violations > 0);
+    assert.deepEqual(
+      found.map(({ id }) => id),
+      leaves ? [] : ['I15'],
+    );
+  }
 });
 
 test('refusals without any in between for long are two outages, each too short to be told', () => {
