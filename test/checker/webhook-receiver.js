@@ -245,8 +245,10 @@ export class WebhookReceiver {
       this.latestOf.set(subject, known);
     }
     const { acceptedMs } = known;
-    if (!Number.isNaN(acceptedMs))
+    if (!Number.isNaN(acceptedMs)) {
       this.repeated.push({ id, type, acceptedMs, againMs: performance.now() });
+      known.failures++; // the answer came too late for its sender
+    }
     return known;
   }
 

@@ -103,6 +103,24 @@ test('an event that does not wait for the one before it is found, also if it is 
   assert.equal(receiver.overlapping.length, 1);
 });
 
+test('an event whose accepting answer came too late has failed once more, and may step aside', async (t) => {
+  const { receiver, send } = await start(t);
+  receiver.answerOf = () => '500';
+  for (let n = 0; n < 2; n++) await send('member.joined', 1);
+  receiver.answerOf = null;
+  await send('member.joined', 1); // its sender has given up
+  /** @type {(() => void)[]} */
+  const reads = [];
+  receiver.readTruth = () => new Promise((resolve) => reads.push(() => resolve(truthOf([]))));
+  const gap = send('webhook.gap', 1);
+  await until(() => reads.length === 1);
+  const sent = [send('member.joined', 2, 'bob'), send('member.joined', 1)];
+  await until(() => receiver.attempts.length === 6);
+  assert.deepEqual(receiver.overlapping, []);
+  reads[0]();
+  assert.deepEqual(await Promise.all([gap, ...sent]), [204, 204, 204]);
+});
+
 test('a wrong signature is refused', async (t) => {
   const { receiver } = await start(t);
   const headers = {
