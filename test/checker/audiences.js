@@ -40,6 +40,8 @@ export class AudienceMember {
     this.closedAt = 0;
     /** It has come back, and nothing has come yet. */
     this.isBack = false;
+    /** What was put before may have been passed before it came back, as for others then. */
+    this.putFrom = Number.NEGATIVE_INFINITY;
     this.epoch = '';
     /** The last offset that it got or passed; null: the messages of a join with `last` begin. */
     this.last = /** @type {number|null} */ (0);
@@ -109,8 +111,8 @@ export class Audiences {
    * @param {number} from @param {number} to the first and the last offset that it did not get
    */
   skip(member, epoch, from, to) {
-    const { client, room, held, askedAt, isBack, closedAt } = member;
-    const putFrom = isBack ? closedAt : Number.NEGATIVE_INFINITY;
+    const { client, room, held, askedAt, isBack } = member;
+    const putFrom = isBack ? member.putFrom : Number.NEGATIVE_INFINITY;
     const about = { member: `${member}`, client, held: held.copy(), askedAt, putFrom };
     for (let offset = from; offset <= to; offset++)
       this.skipped.push({ ...about, place: placeOf(room, epoch, offset) });
@@ -143,7 +145,8 @@ const TAKEN = {
   joined(audiences, { t, client, room, epoch, offset, recovered, last }) {
     const member = audiences.member(client, room);
     const isBack = recovered && !member.isToldPositions;
-    Object.assign(member, { isOpen: true, openedAt: t, isBack });
+    const putFrom = isBack ? member.closedAt : Number.NEGATIVE_INFINITY;
+    Object.assign(member, { isOpen: true, openedAt: t, isBack, putFrom });
     member.got.clear();
     // A replay follows.
     const { missedUntil } = member;

@@ -115,10 +115,13 @@ function* everyVisibleCame({ audiences, now, isSettled, calmSince }) {
   const accepted = [...messages.values()].filter(({ okAt }) => okAt <= now - SETTLE_US);
   for (const member of members.values()) {
     if (!member.isOpen || member.openedAt > now - SETTLE_US) continue;
-    const { client, room, held, openedAt, epoch, last, isToldPositions } = member;
+    const { client, room, held, openedAt, epoch, last, isToldPositions, putFrom } = member;
     const sees = (/** @type {import('./audiences.js').AddressedMessage} */ message) =>
       message.client !== client &&
-      held.surelySees(message.audience, Math.max(message.putAt, openedAt));
+      held.surelySees(
+        message.audience,
+        message.putAt < putFrom ? message.putAt : Math.max(message.putAt, openedAt),
+      );
     if (epoch === '') {
       // Nothing recovers what a plain room lost in a fault.
       const from = Math.max(openedAt, calmSince + SETTLE_US);
