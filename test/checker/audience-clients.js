@@ -362,6 +362,8 @@ const HELD_HANDLERS = (former) => ({
     const { error, id } = message;
     if (COMMAND.test(`${id}`)) return answer(client, message);
     if (REFUSALS.has(error) && /** @type {any} */ (client).mayBeRefused) return;
+    // The back end was faster.
+    if (error === 'ALREADY_JOINED' && /** @type {any} */ (client).entered.delete(id)) return;
     former.error?.(client, message);
   },
 });
