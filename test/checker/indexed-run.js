@@ -28,7 +28,7 @@ export const SETTLE_US = 15_000_000;
 /** A message is recorded so long after it was accepted, at most. */
 const RECORDING_US = 2_000_000;
 /** A message of a plain room needs no longer to arrive, in calm. */
-const ARRIVING_US = 2_000_000;
+export const ARRIVING_US = 2_000_000;
 /** Answers to a publish while the broker is unavailable. */
 const SAID_WHILE_AWAY = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN']);
 

@@ -23,7 +23,7 @@
 // expect a position in invariants-of-appends.js. invariants-of-webhooks.js has the messages of webhooks,
 // and invariants-of-audiences.js those for an audience.
 
-import { SETTLE_US } from './indexed-run.js';
+import { ARRIVING_US, SETTLE_US } from './indexed-run.js';
 import { INVARIANTS_OF_APPENDS } from './invariants-of-appends.js';
 import { INVARIANTS_OF_AUDIENCES } from './invariants-of-audiences.js';
 import { INVARIANTS_OF_CLIENTS } from './invariants-of-clients.js';
@@ -338,12 +338,12 @@ function* ofEachOpen(run, ask) {
 }
 
 /** @param {Run} run @returns {Iterable<Answer>} */
-function* everyAcceptedWasSeen({ publications }) {
+function* everyAcceptedWasSeen({ publications, now }) {
   for (const publication of publications.values()) {
-    const { outcome, stream, offset, sights, value, client, inCalmTo } = publication;
+    const { outcome, stream, offset, sights, value, client, inCalmTo, okAt } = publication;
     // Who publishes without an echo does not get it.
     const due = client === null ? inCalmTo : inCalmTo - 1;
-    if (due > 1)
+    if (due > 1 && okAt <= now - ARRIVING_US)
       yield sights >= due ? '' : `${value}, accepted in calm, was seen by ${sights} of ${due}`;
     // Above every offset that a client has seen, it is not yet lost.
     if (outcome !== 'ok' || stream === null || offset > stream.highest) continue;
