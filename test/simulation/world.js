@@ -61,7 +61,9 @@ class SimulatedFanfare {
     this.main = main;
   }
 
+  /** Another fault may have ended, and started it. */
   start() {
+    if (this.primary?.isAlive) return;
     this.kills = [];
     this.primary = this.fleet.startServer(this.machine, this.env, this.main);
   }
