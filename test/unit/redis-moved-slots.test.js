@@ -87,3 +87,101 @@ test('a refused subscription, which ioredis reports as well, ends no other', asy
   assert.deepEqual(sent, ['room:{3}']);
   subscriber.lose();
 });
+
+/** Redis answers each channel when the test says so. */
+function buildManual() {
+  /** @type {Map<string, {resolve: (value?: unknown) => void, reject: (error: Error) => void}>} */
+  const asked = new Map();
+  /** @type {string[]} */
+  const moved = [];
+  const redis = {
+    /** @param {string} channel */
+    ssubscribe: (channel) =>
+      new Promise((resolve, reject) => asked.set(channel, { resolve, reject })),
+  };
+  const subscriber = new Subscriber({
+    connection: /** @type {any} */ ({ redis, isWritable: true, describe: String, destroy() {} }),
+    isSharded: true,
+    roomLingerMs: 100,
+    timeoutMs: 1500,
+    onLive() {},
+    onRefused() {},
+    onMoved: (channels) => moved.push(...channels),
+  });
+  subscriber.restore();
+  /** @param {string} channel */
+  const answer = async (channel, error = '') => {
+    const { resolve, reject } = /** @type {any} */ (asked.get(channel));
+    asked.delete(channel);
+    if (error === '') resolve();
+    else reject(new ReplyError(error));
+    await turn();
+  };
+  return { subscriber, asked, moved, answer };
+}
+
+test('a slot that left and is back while the same chunk has other slots without an answer is subscribed again', async () => {
+  const { subscriber, asked, moved, answer } = buildManual();
+  await turn();
+  const joining = [ONE, OTHER].map((channel) => subscriber.subscribe(channel));
+  await turn();
+  await answer(ONE);
+  // Redis ends the subscription, and the look finds the slot here again.
+  subscriber.countEnded();
+  subscriber.takeMoved(() => true);
+  subscriber.confirmAgain();
+  await turn();
+  assert.deepEqual([...asked.keys()].sort(), [ONE, OTHER], 'nobody hears it otherwise');
+  await answer(ONE);
+  await answer(OTHER);
+  await Promise.all(joining);
+  assert.deepEqual(moved, [ONE], 'messages may have been missed');
+});
+
+test('a refusal that is looked at before the other answers of its chunk is counted once', async () => {
+  const { subscriber, asked, answer } = buildManual();
+  await turn();
+  for (const channel of [ONE, OTHER]) subscriber.subscribe(channel).catch(() => {});
+  await turn();
+  subscriber.countEnded(); // ioredis reports the refusal, too
+  await answer(ONE, 'MOVED 1 127.0.0.1:7001');
+  subscriber.takeMoved((slot) => slot !== slotOf(ONE));
+  subscriber.confirmAgain();
+  await answer(OTHER);
+  // A slot that leaves later and is back.
+  subscriber.countEnded();
+  subscriber.takeMoved(() => true);
+  subscriber.confirmAgain();
+  await turn();
+  assert.deepEqual([...asked.keys()], [OTHER], 'nobody hears it otherwise');
+  subscriber.lose();
+});
+
+test('a slot that left and is back while a new connection still subscribes is subscribed again', async () => {
+  const { subscriber, asked, answer } = buildManual();
+  subscriber.lose();
+  for (const channel of [ONE, OTHER]) subscriber.subscribe(channel).catch(() => {}); // not live yet
+  subscriber.restore();
+  await answer(ONE);
+  subscriber.countEnded();
+  subscriber.takeMoved(() => true);
+  subscriber.confirmAgain();
+  await answer(OTHER);
+  assert.ok(subscriber.isLive);
+  await turn();
+  assert.ok(asked.has(ONE), 'nobody hears it otherwise');
+  subscriber.lose();
+});
+
+test('an answer in one read with the end of its connection confirms nothing', async () => {
+  const { subscriber, asked, answer } = buildManual();
+  await turn();
+  const joining = subscriber.subscribe(ONE);
+  await turn();
+  const answered = answer(ONE);
+  subscriber.lose();
+  await assert.rejects(joining, { code: 'UNAVAILABLE' });
+  await answered;
+  subscriber.restore();
+  assert.deepEqual([...asked.keys()], [ONE], 'nobody hears it otherwise');
+});

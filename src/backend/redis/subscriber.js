@@ -248,23 +248,36 @@ export class Subscriber {
   async #confirm(chunk) {
     const { generation } = this;
     const { redis } = this.connection;
-    let confirmed = chunk;
-    /** @type {Error[]} */
-    let refusals = [];
-    if (this.isSharded) {
-      const commands = bySlot(chunk);
-      const answers = await Promise.allSettled(
-        commands.map((those) => redis.ssubscribe(...channelsOf(those))),
-      );
-      confirmed = commands.filter((_those, i) => answers[i].status === 'fulfilled').flat();
-      refusals = answers.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []));
-    } else {
-      await redis.subscribe(...channelsOf(chunk));
+    /** @type {string[]} */
+    const moved = [];
+    // Each answer counts when it comes: the slot may leave again before the others have answered.
+    const answers = await Promise.allSettled(
+      this.isSharded
+        ? bySlot(chunk).map((those) =>
+            this.#confirmBy(redis.ssubscribe(...channelsOf(those)), those, moved),
+          )
+        : [this.#confirmBy(redis.subscribe(...channelsOf(chunk)), chunk, moved)],
+    );
+    if (generation !== this.generation) return;
+    if (moved.length > 0) this.onMoved(moved);
+    for (const answer of answers) if (answer.status === 'rejected') throw answer.reason;
+  }
+
+  /**
+   * @param {Promise<unknown>} answer @param {Subscription[]} those of one command
+   * @param {string[]} moved gets the channels that may have missed publications
+   */
+  async #confirmBy(answer, those, moved) {
+    const { generation } = this;
+    try {
+      await answer;
+    } catch (error) {
+      const isMoved = MOVED.test(/** @type {Error} */ (error).message);
+      if (isMoved && generation === this.generation) this.ended--;
+      throw error;
     }
     if (generation !== this.generation) return;
-    this.ended -= refusals.filter(({ message }) => MOVED.test(message)).length;
-    const moved = [];
-    for (const subscription of confirmed) {
+    for (const subscription of those) {
       subscription.isConfirmed = true;
       if (subscription.isMoving && !subscription.isLeft) moved.push(subscription.channel);
       subscription.isMoving = false;
@@ -275,8 +288,6 @@ export class Subscriber {
         this.leaving.set(subscription.channel, subscription);
     }
     if (this.leaving.size > 0) this.#schedule();
-    if (moved.length > 0) this.onMoved(moved);
-    if (refusals.length > 0) throw refusals[0];
   }
 
   /** Subscribes all wanted channels on a new connection. */
@@ -321,6 +332,8 @@ export class Subscriber {
     if (this.isLive) return;
     this.isLive = true;
     this.onLive();
+    // The look at the slots may have been earlier.
+    this.confirmAgain();
   }
 
   /** @param {number} delayMs */

@@ -610,13 +610,13 @@ export const MUTANTS = Object.freeze([
   {
     name: 'redis-former-connection-confirms',
     file: 'src/backend/redis/subscriber.js',
-    find: '    if (generation !== this.generation) return;\n    this.ended',
-    replace: '    this.ended',
+    find: '    if (generation !== this.generation) return;\n    for (const subscription of those) {',
+    replace: '    for (const subscription of those) {',
     area: 'redis',
     whatAUserWouldSee: 'a room without a subscription: its members hear nothing',
     simulation: {
       seconds: 182,
-      why: 'a connection must break between the answers to subscriptions of several slots, for the last time before all is calm',
+      why: 'the answer to a subscription must come in one read with what ends the connection, for the last time before all is calm',
     },
   },
   {
