@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { ReplyError } from 'ioredis';
+import { RedisCluster } from '../../src/backend/redis/cluster.js';
 import { slotOf } from '../../src/backend/redis/slots.js';
 import { Subscriber } from '../../src/backend/redis/subscriber.js';
 
@@ -184,4 +185,51 @@ test('an answer in one read with the end of its connection confirms nothing', as
   await answered;
   subscriber.restore();
   assert.deepEqual([...asked.keys()], [ONE], 'nobody hears it otherwise');
+});
+
+test('a channel whose slot had no node may have missed publications until a node serves it', async () => {
+  const { subscriber, asked, moved, answer } = buildManual();
+  await turn();
+  /** @type {(number|string|null)[][]} */
+  let map = [];
+  const node = {
+    isUp: true,
+    probeChannel: '',
+    subscriptions: subscriber,
+    commands: { isWritable: true, redis: { cluster: async () => map } },
+  };
+  const cluster = new RedisCluster({
+    settings: /** @type {any} */ ({ addresses: [] }),
+    timeoutMs: 1500,
+    makeNode: () => assert.fail('no other node'),
+    probeChannelOf: (tag) => `probe:{${tag}}`,
+    onUpdate() {},
+    onAway: (reason) => assert.fail(reason),
+  });
+  cluster.nodes.set('127.0.0.1:7001', /** @type {any} */ (node));
+  cluster.addresses.set('127.0.0.1:7001', { host: '127.0.0.1', port: 7001 });
+  /** @param {[first: number, last: number][]} ranges */
+  const look = async (ranges) => {
+    map = ranges.map((range) => [...range, /** @type {any} */ (['127.0.0.1', 7001])]);
+    cluster.askedMs = Number.NEGATIVE_INFINITY;
+    cluster.stale(null);
+    await turn();
+  };
+  await look([[0, 16383]]);
+  const joining = cluster.subscribe(ONE);
+  await turn();
+  await answer(ONE);
+  await joining;
+  const slot = slotOf(ONE);
+  await look([
+    [0, slot - 1],
+    [slot + 1, 16383],
+  ]);
+  assert.equal(cluster.isUp, false);
+  await look([[0, 16383]]);
+  assert.ok(cluster.isUp, 'rooms are compared with Redis now, and the channel is not heard yet');
+  await turn();
+  assert.deepEqual([...asked.keys()], [ONE]);
+  await answer(ONE);
+  assert.deepEqual(moved, [ONE]);
 });

@@ -19,6 +19,7 @@ import {
 import { BrokerError } from '../errors.js';
 import { backoffMs } from './backoff.js';
 import { SLOTS, slotOf, slotOfTag } from './slots.js';
+import { Subscription } from './subscriber.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
 const DISCONNECT_TIMEOUT_MS = 200;
@@ -230,10 +231,14 @@ export class RedisCluster {
         else this.#retire(address, node);
       }
       for (const channel of this.waiting) {
-        const node = this.nodeOfSlot(slotOf(channel));
+        const slot = slotOf(channel);
+        const node = this.nodeOfSlot(slot);
         if (node === null) continue;
         this.waiting.delete(channel);
-        node.subscriptions.subscribe(channel).catch(() => {}); // the node retries
+        const moving = new Subscription(channel, slot);
+        // The cluster may be up, and its rooms compared, before the node has confirmed it.
+        moving.isMoving = true;
+        node.subscriptions.adopt([moving]);
       }
     }
     for (const node of this.nodes.values()) node.subscriptions.confirmAgain();
@@ -242,7 +247,7 @@ export class RedisCluster {
 
   /** Moves the channels that a node no longer serves. @param {RedisNode} node */
   #move(node) {
-    /** @type {Map<RedisNode|null, import('./subscriber.js').Subscription[]>} */
+    /** @type {Map<RedisNode|null, Subscription[]>} */
     const byOwner = new Map();
     for (const subscription of node.subscriptions.takeMoved((slot) => this.owners[slot] === node)) {
       if (subscription.channel === node.probeChannel) continue;

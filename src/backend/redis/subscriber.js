@@ -29,7 +29,7 @@ export class Subscription {
     this.isConfirmed = false;
     /** Unsubscribed, or its slot has moved. */
     this.isLeft = false;
-    /** Was confirmed on another node, but not yet on this one. */
+    /** May have missed publications: it was confirmed elsewhere or before, or waited for a node. */
     this.isMoving = false;
     /** The confirmation under way. @type {import('../deferred.js').Deferred<void>|null} */
     this.confirming = null;
