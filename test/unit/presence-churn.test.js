@@ -21,7 +21,12 @@ function build() {
   /** Sessions that have been cleared. @type {string[]} */
   const cleared = [];
   /** Redis does not know the session at the next heartbeat, and refuses these events next. */
-  const next = { isNew: 0, refused: /** @type {unknown[]} */ ([]), breaks: false };
+  const next = {
+    isNew: 0,
+    refused: /** @type {unknown[]} */ ([]),
+    breaks: false,
+    failsReads: false,
+  };
   const later = (/** @type {unknown} */ answer) =>
     new Promise((resolve) => void waiting.push(() => resolve(answer)));
   const redis = {
@@ -35,7 +40,10 @@ function build() {
       return ['mark', isNew, dead.splice(0)];
     },
     presenceCleared: async (/** @type {string[]} */ ...args) => cleared.push(args[2]),
-    presenceReadBuffer: async () => [0, []],
+    presenceReadBuffer: async () => {
+      if (next.failsReads) throw new Error('Command timed out');
+      return [0, []];
+    },
     presenceMembersBuffer: (/** @type {(string|number|Buffer)[]} */ ...args) => {
       const changes = args.slice(9);
       for (let i = 0; i < changes.length; i += 3) {
@@ -253,4 +261,17 @@ test('a user who leaves during an outage is announced if Redis may have heard of
   await answer();
   assert.deepEqual(said, ['presence:{room}:members leaveLost ann']);
   assert.deepEqual([presence.changed.size, presence.rooms.size], [0, 0]);
+});
+
+test('after a list that could not be read, lists are read again without any change of users', async (t) => {
+  const { presence, next } = await beginSession(t);
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  next.failsReads = true;
+  await assert.rejects(presence.read('room'), { code: 'UNAVAILABLE' });
+  next.failsReads = false;
+  await turn();
+  await assert.rejects(presence.read('room'), { code: 'UNAVAILABLE' }, 'before the retry');
+  t.mock.timers.tick(1000);
+  await turn();
+  assert.deepEqual(await presence.read('room'), { count: 0, members: [] });
 });

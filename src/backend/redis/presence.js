@@ -272,6 +272,8 @@ export class RedisPresence {
           throw new BrokerError('UNAVAILABLE', 'Redis refused to publish presence events');
         this.hasFailed = false;
       }
+      // A read that failed is answered: nothing is left to try again, and only a new one can tell.
+      if (!this.#hasWork) this.hasFailed = false;
     } catch (error) {
       this.#onFailure(error);
     }
