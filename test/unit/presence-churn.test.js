@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { MemberStore } from '../../src/backend/redis/member-store.js';
 import { RedisPresence } from '../../src/backend/redis/presence.js';
+import { ShardVisits } from '../../src/backend/redis/shard-visits.js';
 import { createCounters } from '../../src/observability/counters.js';
 
 /** Presence over a Redis: the test gives the answers to `sadd` and to changes. */
@@ -274,4 +275,40 @@ test('after a list that could not be read, lists are read again without any chan
   t.mock.timers.tick(1000);
   await turn();
   assert.deepEqual(await presence.read('room'), { count: 0, members: [] });
+});
+
+test('a session that begins just when all primaries were visited has them visited again', async () => {
+  for (let microtasks = 0; microtasks < 16; microtasks++) {
+    let looks = 0;
+    /** @type {(() => void)[]} */
+    const claims = [];
+    const redis = {
+      defineCommand() {},
+      eval: async () => `mark ${++looks}`,
+      presenceVisits: () => new Promise((resolve) => void claims.push(() => resolve([0]))),
+    };
+    const visits = new ShardVisits({
+      connection: {
+        isWritable: true,
+        redis,
+        describe: String,
+        primaries: () => [{ redis: /** @type {any} */ (redis), tag: '0', hasFleetSlot: true }],
+      },
+      prefix: '',
+      visitor: 'a',
+      held: [],
+      onFound: async () => {},
+      log: { info() {}, warn: (fields) => assert.fail(String(fields)) },
+    });
+    visits.check();
+    await turn();
+    for (const answer of claims.splice(0)) answer();
+    for (let i = 0; i < microtasks; i++) await null;
+    visits.check();
+    await turn();
+    for (const answer of claims.splice(0)) answer();
+    await turn();
+    assert.equal(looks, 2, `after ${microtasks} microtasks`);
+    assert.ok(visits.isIdle);
+  }
 });

@@ -84,9 +84,7 @@ export class ShardVisits {
     this.#isDue = true;
     this.#failures = 0;
     this.#wake();
-    this.#running ??= this.#run().finally(() => {
-      this.#running = null;
-    });
+    if (!this.#isClosed) this.#running ??= this.#run();
   }
 
   get isIdle() {
@@ -119,6 +117,8 @@ export class ShardVisits {
         await this.#pause(Math.min(this.retryMs * this.#failures, CLAIM_MS));
       }
     }
+    // At once: a check in between would find visits that have ended.
+    this.#running = null;
   }
 
   /** @returns {Promise<boolean>} whether other workers are visiting primaries */
