@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import { ReplyError } from 'ioredis';
 import { RedisIdentity } from '../../src/backend/redis/identity.js';
 
 const NONE = '0'.repeat(40);
@@ -20,11 +21,15 @@ async function build(isFenced = true) {
     master_repl_offset: 1000,
   };
   const stream = {};
+  const answers = { isLate: false, isRefused: false };
   /** @param {string} section */
-  const info = async (section) =>
-    Object.entries(section === 'server' ? { run_id: 'r' } : replication)
+  const info = async (section) => {
+    if (answers.isLate) throw new Error('Command timed out');
+    if (answers.isRefused) throw new ReplyError('NOPERM this user has no permissions');
+    return Object.entries(section === 'server' ? { run_id: 'r' } : replication)
       .map(([name, value]) => `${name}:${value}\r\n`)
       .join('');
+  };
   /** @type {string[]} */
   const events = [];
   const connection = {
@@ -50,7 +55,7 @@ async function build(isFenced = true) {
     await turn();
     return events;
   };
-  return { identity, see };
+  return { identity, see, answers };
 }
 
 test('it is asked with a probe, so that both leave together from then on', async () => {
@@ -106,4 +111,26 @@ test('after a look without a change, the offset and the time of that look count'
   await see({ master_repl_offset: 2000 });
   const change = { master_replid: OTHER, master_repl_offset: 1500 };
   assert.deepEqual(await see(change), ['destroyed']);
+});
+
+test('a server that did not answer in time is not known to be a primary, and is asked again', async () => {
+  const { identity, see, answers } = await build();
+  // Also if the answer has arrived: after a stall of this process its timer comes first.
+  answers.isLate = true;
+  identity.commandsOnReady(2000);
+  await turn();
+  assert.equal(identity.isPrimary, false);
+  assert.deepEqual(await see({}), []);
+  assert.equal(identity.isPrimary, false);
+  answers.isLate = false;
+  await see({});
+  assert.ok(identity.isPrimary);
+});
+
+test('a server whose user may not use INFO counts as a primary', async () => {
+  const { identity, answers } = await build();
+  answers.isRefused = true;
+  identity.commandsOnReady(2000);
+  await turn();
+  assert.ok(identity.isPrimary);
 });

@@ -18,6 +18,8 @@
 // `INFO` of one section costs Redis some 10 us. If the ACL user may not use it, nothing is
 // compared.
 
+import { ReplyError } from 'ioredis';
+
 /**
  * The worker asks up to this part of the interval earlier if a probe leaves now. The probe has the
  * same interval, so both leave together from then on: each wake-up costs some 80 us.
@@ -101,8 +103,9 @@ export class RedisIdentity {
   async #identify(role) {
     this.runIds[role] = '';
     const connection = /** @type {Connection} */ (this[role]);
+    const { stream } = connection.redis;
     const server = await info(connection, 'server');
-    if (server === null || connection !== this[role]) return;
+    if (server === null || connection !== this[role] || connection.redis.stream !== stream) return;
     this.runIds[role] = server.get('run_id') ?? '';
     this.onUpdate();
   }
@@ -111,9 +114,13 @@ export class RedisIdentity {
   async #ask(nowMs) {
     this.askedMs = nowMs;
     this.isAsking = true;
+    const { redis } = this.commands;
+    const { stream } = redis;
     const replication = await info(this.commands, 'replication');
-    if (replication === null) return;
+    if (redis.stream !== stream) return; // the next connection has asked
     this.isAsking = false;
+    // It may be a replica. The next tick that is due asks again.
+    if (replication === null) return;
     if (replication.get('role') === 'slave') {
       this.commands.destroy('Redis is a replica: its publications reach no other server');
       return;
@@ -146,17 +153,18 @@ export class RedisIdentity {
 
 /**
  * @param {Connection} connection @param {'server'|'replication'} section
- * @returns {Promise<Map<string, string>|null>} null if the connection was replaced meanwhile
+ * @returns {Promise<Map<string, string>|null>} empty if it is not permitted; null without an answer:
+ *   the connection is lost, which its owner notices, or the answer is late. After a stall of this
+ *   process, it counts as late although it has arrived
  */
 async function info({ redis }, section) {
-  const { stream } = redis;
   /** @type {Map<string, string>} */
   const fields = new Map();
   try {
     const text = await redis.info(section);
     for (const [, name, value] of text.matchAll(/^(\w+):(.*?)\r?$/gm)) fields.set(name, value);
-  } catch {
-    // The command is not permitted, or the connection is lost, which its owner notices.
+  } catch (error) {
+    if (!(error instanceof ReplyError)) return null;
   }
-  return redis.stream === stream ? fields : null;
+  return fields;
 }
