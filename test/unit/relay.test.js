@@ -11,6 +11,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import pino from 'pino';
+import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
 import { encodeReport } from '../../src/backend/embedded/place-report.js';
 import { RelayLink } from '../../src/backend/embedded/relay-link.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
@@ -22,6 +23,7 @@ import {
   RELAY_VERSION,
   SLAB_BYTES,
 } from '../../src/backend/embedded/relay-wire.js';
+import { BrokerError } from '../../src/backend/errors.js';
 import { countersOf, openMachine, openWorker } from '../helpers/machine.js';
 
 const log = pino({ level: 'silent' });
@@ -573,3 +575,86 @@ function take(writer) {
   assert.equal(writer.length, 0);
   return Buffer.concat(written);
 }
+
+/** A broker whose relay answers when the test says so. @param {TestContext} t */
+function brokerOfFake(t) {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let nowMs = 0;
+  t.mock.method(performance, 'now', () => nowMs);
+  /** @type {string[]} */
+  const told = [];
+  /** @type {((error: Error|null) => void)[]} */
+  const asked = [];
+  const link = {
+    isOpen: true,
+    isAnswering: true,
+    onAnswering: (/** @type {boolean} */ _isAnswering) => {},
+    listen: (/** @type {object} */ listeners) => void Object.assign(link, listeners),
+    ask: (/** @type {{type: string, room: string}} */ { type, room }) => {
+      told.push(`${type} ${room}`);
+      return new Promise((resolve, reject) => {
+        asked.push((error) => (error === null ? resolve({}) : reject(error)));
+      });
+    },
+    tell: (/** @type {{type: string, room: string}} */ { type, room }) =>
+      told.push(`${type} ${room}`),
+  };
+  const broker = new EmbeddedBroker({ link: /** @type {any} */ (link), roomLingerMs: 2000 });
+  /** @param {boolean} isAnswering */
+  const turnTo = (isAnswering) => {
+    link.isAnswering = isAnswering;
+    link.onAnswering(isAnswering);
+  };
+  const pass = (/** @type {number} */ ms) => {
+    nowMs += ms;
+    t.mock.timers.tick(ms);
+  };
+  return { broker, told, asked, turnTo, pass };
+}
+
+const LATE = new BrokerError('OUTCOME_UNKNOWN', 'the relay did not answer in time');
+
+test('a room that emptied before its subscription timed out is unsubscribed, as the relay may still take it', async (t) => {
+  const { broker, told, asked, pass } = brokerOfFake(t);
+  const subscribing = broker.subscribe('room');
+  broker.unsubscribe('room');
+  asked[0](LATE);
+  await assert.rejects(subscribing, { code: 'UNAVAILABLE' });
+  pass(3000);
+  assert.deepEqual(told, ['subscribe room', 'unsubscribe room']);
+});
+
+test('a late failure does not end a later subscription of the room', async (t) => {
+  const { broker, told, asked, pass } = brokerOfFake(t);
+  const first = broker.subscribe('room');
+  broker.unsubscribe('room');
+  pass(2500);
+  const second = broker.subscribe('room');
+  assert.deepEqual(told, ['subscribe room', 'unsubscribe room', 'subscribe room']);
+  asked[0](LATE);
+  await assert.rejects(first, { code: 'UNAVAILABLE' });
+  asked[1](null);
+  await second;
+  await broker.subscribe('room');
+  broker.unsubscribe('room');
+  assert.equal(told.length, 3, 'the room lingers');
+});
+
+test('a room that was refused is subscribed when the relay answers again, unless nobody wants it', async (t) => {
+  const { broker, told, asked, turnTo } = brokerOfFake(t);
+  /** @type {string[]} */
+  const states = [];
+  const onState = (/** @type {string} */ state) => states.push(`${state} after ${told.length}`);
+  await broker.start({ onPublication() {}, onState });
+  turnTo(false);
+  for (const [i, room] of ['*', 'room'].entries()) {
+    const subscribing = broker.subscribe(room);
+    asked[i](LATE);
+    await assert.rejects(subscribing, { code: 'UNAVAILABLE' });
+  }
+  broker.unsubscribe('room');
+  turnTo(true);
+  assert.deepEqual(told.slice(2), ['unsubscribe room', 'subscribe *']);
+  // What is read from then on is older than what is heard.
+  assert.deepEqual(states, ['up after 0', 'degraded after 0', 'up after 4']);
+});

@@ -18,6 +18,8 @@ export class EmbeddedBroker {
   isClosed = false;
   /** Subscribed or about to be, including lingering ones. @type {Map<string, Promise<void>>} */
   rooms = new Map();
+  /** Wanted, and not confirmed: subscribed when the relay answers again. @type {Set<string>} */
+  missing = new Set();
   /** The last publish settles after all before it. @type {Promise<Position|void>} */
   last = Promise.resolve();
   /** This worker's connections, until they are sent. @type {number|null} */
@@ -63,6 +65,7 @@ export class EmbeddedBroker {
     if (this.isClosed) return;
     const { state } = this;
     if (state === 'degraded') this.counters.probeMisses++;
+    else for (const room of this.missing) this.subscribe(room).catch(() => {}); // next time
     this.events?.onState(state);
   }
 
@@ -85,25 +88,38 @@ export class EmbeddedBroker {
     this.delayedUnsubscribe.delete(room);
     let confirming = this.rooms.get(room);
     if (confirming === undefined) {
-      confirming = this.#subscribe(room);
-      this.rooms.set(room, confirming);
+      const asked = this.#subscribe(room);
+      this.rooms.set(room, asked);
+      // Before the caller learns of it, who may unsubscribe the room.
+      asked.catch(() => this.#failed(room, asked));
+      confirming = asked;
     }
     return confirming;
   }
 
   /** @param {string} room */
   async #subscribe(room) {
+    this.missing.delete(room);
     try {
       await this.link.ask({ type: 'subscribe', request: 0, room });
     } catch (cause) {
-      this.rooms.delete(room);
       const text = 'the relay did not confirm the subscription';
       throw new BrokerError('UNAVAILABLE', text, { cause });
     }
   }
 
+  /** @param {string} room @param {Promise<void>} asked */
+  #failed(room, asked) {
+    if (this.rooms.get(room) !== asked) return; // unsubscribed, and perhaps subscribed again
+    this.rooms.delete(room);
+    // The relay may still subscribe the room, and the caller has unsubscribed it already.
+    if (this.delayedUnsubscribe.delete(room)) this.link.tell({ type: 'unsubscribe', room });
+    else this.missing.add(room);
+  }
+
   /** @param {string} room */
   unsubscribe(room) {
+    this.missing.delete(room);
     if (this.rooms.has(room)) this.delayedUnsubscribe.add(room);
     // The confirmation failed, but the relay may still have subscribed the room.
     else this.link.tell({ type: 'unsubscribe', room });
