@@ -2,11 +2,11 @@
 //
 //   revoke -> the backend keeps it -> a notice to all workers -> each closes the connections
 //
-// A notice may be lost, so the list is read at the start, whenever the broker comes back, and every
-// 30 s. No token is accepted until the first read has succeeded. Later an outage changes nothing:
-// revocations that the backend has lost are added again from memory. If they are few, other workers
-// may have missed them: a primary of Redis that was replaced may have kept them for this worker
-// alone. So these are announced again, too.
+// A notice may be lost, so the list is read at the start, whenever the broker comes back or has
+// moved the subscription, and every 30 s. No token is accepted until the first read has succeeded.
+// Later an outage changes nothing: revocations that the backend has lost are added again from
+// memory. If they are few, other workers may have missed them: a primary of Redis that was replaced
+// may have kept them for this worker alone. So these are announced again, too.
 
 import { TokenError } from './token-error.js';
 
@@ -26,6 +26,8 @@ export class RevocationLog {
   #timer;
   /** @type {Promise<void>|null} */
   #reading = null;
+  /** Must a read begin? One that is under way may lack the latest additions. */
+  #isDue = false;
   #isFailing = false;
 
   /**
@@ -96,10 +98,18 @@ export class RevocationLog {
 
   /** Reads the list now: this worker may have missed an addition. */
   refresh() {
-    this.#reading ??= this.#readRevocations().finally(() => {
-      this.#reading = null;
-    });
+    this.#isDue = true;
+    this.#reading ??= this.#readWhileDue();
     return this.#reading;
+  }
+
+  async #readWhileDue() {
+    while (this.#isDue) {
+      this.#isDue = false;
+      await this.#readRevocations();
+    }
+    // At once: a call in between would find a read that has ended.
+    this.#reading = null;
   }
 
   async #readRevocations() {

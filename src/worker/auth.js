@@ -92,8 +92,8 @@ export class WorkerAuth {
     return revocation !== null;
   }
 
-  /** Called when the broker is available again, because notices may have been lost meanwhile. */
-  onUp() {
+  /** Notices of revocations may have been lost. */
+  onNoticesLost() {
     this.log.refresh();
   }
 

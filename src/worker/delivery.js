@@ -4,7 +4,7 @@
 import { getHeapStatistics } from 'node:v8';
 import { createBackend } from '../backend/index.js';
 import { RoomRules, streamRulesOf } from '../config/room-patterns.js';
-import { Hub } from '../hub/hub.js';
+import { EVERYONE, Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
 import { NO_PRESENCE, PresenceTracker } from '../hub/room-users.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
@@ -132,19 +132,23 @@ export class WorkerDelivery {
    * @param {() => void} events.onLost called when the link to the primary's relay ends
    * @param {(key: string, connections: number) => void} events.onKeep closes the newest connections
    *   of an address or user, so that this many stay
-   * @param {() => void} events.onUp called when the broker is available again
+   * @param {() => void} events.onNoticesLost called when notices to all workers may have been lost:
+   *   the broker is available again, or has moved their subscription
    */
-  async start({ onLost, onKeep, onUp }) {
+  async start({ onLost, onKeep, onNoticesLost }) {
     const { backend, hub, outageNotice, counters, log } = this;
     await backend.open({ onLost, onKeep });
     await backend.broker.start({
       // Bound, not wrapped: a closure would add one frame for each publication.
       onPublication: hub.broadcast.bind(hub),
-      onLost: (rooms) => outageNotice.onLost(rooms),
+      onLost: (rooms) => {
+        outageNotice.onLost(rooms);
+        if (rooms.includes(EVERYONE)) onNoticesLost();
+      },
       onState: (state) => {
         counters.brokerUp = state === 'up' ? 1 : 0;
         outageNotice.onState(state);
-        if (state === 'up') onUp();
+        if (state === 'up') onNoticesLost();
         // The state is `down` only at the end of a drain, when this worker closes the broker.
         const level = /** @type {const} */ ({ up: 'info', degraded: 'warn', down: 'debug' })[state];
         log[level]({ state }, `broker is ${state}`);

@@ -157,7 +157,7 @@ export class Worker {
         this.place.onOrphaned();
       },
       onKeep: (key, connections) => this.excess.keepConnections(key, connections),
-      onUp: () => entry.auth?.onUp(),
+      onNoticesLost: () => entry.auth?.onNoticesLost(),
     });
     await entry.start();
     await delivery.subscribe();

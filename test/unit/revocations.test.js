@@ -6,11 +6,13 @@ import { RevocationLog } from '../../src/auth/revocation-log.js';
 import { Revocations } from '../../src/auth/revocations.js';
 import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
+import { EVERYONE } from '../../src/hub/hub.js';
 import { createAuthCounters, createCounters } from '../../src/observability/counters.js';
 import { Identities } from '../../src/operations/identities.js';
 import { Lane } from '../../src/operations/lane.js';
 import { WorkerAuth } from '../../src/worker/auth.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
+import { startWorker } from '../helpers/whole-worker.js';
 
 const LIFETIME_S = 3600;
 
@@ -246,4 +248,48 @@ test('revocations that a replaced primary kept for one worker alone reach the ot
 
 test('if the backend has lost many revocations, workers do not announce them all', async () => {
   assert.deepEqual(await announcedOf(101), []);
+});
+
+test('a worker whose broker comes back while it reads the list reads it once more', async () => {
+  const { revocations } = build();
+  /** @type {((known: import('../../src/backend/revocations.js').Revocation[]) => void)[]} */
+  const reads = [];
+  /** @type {(string|null)[]} */
+  const revoked = [];
+  const log = new RevocationLog({
+    store: {
+      read: () => new Promise((resolve) => void reads.push(resolve)),
+      add: async () => true,
+    },
+    announce: async () => {},
+    revocations,
+    onRevoked: ({ user }) => revoked.push(user),
+    log: { warn: (fields) => assert.fail(String(fields)), info() {} },
+  });
+  log.refresh();
+  assert.equal(reads.length, 1);
+  // The store has answered. Then a user was revoked, and the notice was lost with the subscription.
+  const refreshed = [log.refresh(), log.refresh()];
+  reads[0]([]);
+  await new Promise(setImmediate);
+  assert.equal(reads.length, 2, 'otherwise the user stays for 30 s');
+  reads[1]([revocations.create({ user: 'ann' })]);
+  await Promise.all(refreshed);
+  assert.deepEqual(revoked, ['ann']);
+  assert.equal(reads.length, 2);
+  log.close();
+});
+
+test('a worker that may have missed a notice reads the list, also without an outage', async (t) => {
+  const { delivery, entry } = await startWorker(t, { JWT_SECRET: 'a'.repeat(32) });
+  const { broker, revocations } = /** @type {any} */ (delivery.backend);
+  const known = () => entry.auth?.revocations.size;
+  // Another worker adds it. The notice was lost with the subscription, as when a slot moves.
+  await revocations.add(build().revocations.create({ user: 'ann' }));
+  broker.events.onLost(['room']);
+  await new Promise(setImmediate);
+  assert.equal(known(), 0);
+  broker.events.onLost(['room', EVERYONE]);
+  await new Promise(setImmediate);
+  assert.equal(known(), 1, 'otherwise her connections stay for up to 30 s');
 });
