@@ -174,6 +174,27 @@ test('a slot that left and is back while a new connection still subscribes is su
   subscriber.lose();
 });
 
+test('a look that began before a confirmation does not say that Redis has ended it', async () => {
+  const { subscriber, asked, answer } = buildManual();
+  await turn();
+  const joining = subscriber.subscribe(OTHER);
+  await turn();
+  await answer(OTHER);
+  await joining;
+  // The slot left and is back. Meanwhile another slot is away, and the look sees that, ...
+  subscriber.countEnded();
+  const askedMs = performance.now();
+  subscriber.subscribe(ONE).catch(() => {});
+  await turn();
+  // ... but it is back before its answer comes.
+  await answer(ONE);
+  subscriber.takeMoved((slot) => slot !== slotOf(ONE), askedMs);
+  subscriber.confirmAgain();
+  await turn();
+  assert.deepEqual([...asked.keys()], [OTHER], 'nobody hears it otherwise');
+  subscriber.lose();
+});
+
 test('an answer in one read with the end of its connection confirms nothing', async () => {
   const { subscriber, asked, answer } = buildManual();
   await turn();

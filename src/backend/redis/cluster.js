@@ -249,7 +249,8 @@ export class RedisCluster {
   #move(node) {
     /** @type {Map<RedisNode|null, Subscription[]>} */
     const byOwner = new Map();
-    for (const subscription of node.subscriptions.takeMoved((slot) => this.owners[slot] === node)) {
+    const isOurs = (/** @type {number} */ slot) => this.owners[slot] === node;
+    for (const subscription of node.subscriptions.takeMoved(isOurs, this.askedMs)) {
       if (subscription.channel === node.probeChannel) continue;
       const owner = this.owners[subscription.slot];
       const those = byOwner.get(owner);

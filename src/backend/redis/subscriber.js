@@ -27,6 +27,8 @@ export class Subscription {
     this.channel = channel;
     this.slot = slot;
     this.isConfirmed = false;
+    /** When Redis confirmed it last. */
+    this.confirmedMs = 0;
     /** Unsubscribed, or its slot has moved. */
     this.isLeft = false;
     /** May have missed publications: it was confirmed elsewhere or before, or waited for a node. */
@@ -103,14 +105,17 @@ export class Subscriber {
 
   /**
    * Removes the channels that another node serves now. Redis has ended their subscriptions here.
-   * @param {(slot: number) => boolean} isOurs @returns for `adopt` of the other node's subscriber
+   * @param {(slot: number) => boolean} isOurs
+   * @param {number} [askedMs] when the slots were asked for. A slot whose channel was confirmed
+   *   later has been away and is back, and Redis has not ended the subscription
+   * @returns for `adopt` of the other node's subscriber
    */
-  takeMoved(isOurs) {
+  takeMoved(isOurs, askedMs = performance.now()) {
     const taken = [];
     for (const subscription of this.channels.values()) {
       if (isOurs(subscription.slot)) continue;
       const { channel, slot } = subscription;
-      if (subscription.isConfirmed) this.ended--;
+      if (subscription.isConfirmed && subscription.confirmedMs < askedMs) this.ended--;
       this.channels.delete(channel);
       this.joining.delete(channel);
       // A confirmation under way no longer counts.
@@ -276,9 +281,11 @@ export class Subscriber {
       if (isMoved && generation === this.generation) this.ended--;
       throw error;
     }
+    const confirmedMs = performance.now();
     if (generation !== this.generation) return;
     for (const subscription of those) {
       subscription.isConfirmed = true;
+      subscription.confirmedMs = confirmedMs;
       if (subscription.isMoving && !subscription.isLeft) moved.push(subscription.channel);
       subscription.isMoving = false;
       subscription.confirming?.resolve();
