@@ -283,7 +283,10 @@ export const AREAS = Object.freeze({
     ],
   },
   redis: {
-    unit: ['redis-publisher', 'redis-broker', 'redis-identity', 'data-loss'],
+    unit: [
+      ...['redis-publisher', 'redis-broker', 'redis-identity', 'redis-moved-slots', 'data-loss'],
+      'subscription-interleavings',
+    ],
     contract: ['redis-promises', 'broker', 'history'],
     runs: [
       ...runs(
