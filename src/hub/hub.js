@@ -185,15 +185,15 @@ export class Hub {
    * @param {Pick<RoomRequest, 'onJoined'|'onRefused'>} request
    */
   watch(watcher, room, request) {
-    room.countWatchers(1);
+    room.watchBy(watcher);
     this.join(watcher, room.name, { since: null, ...request });
   }
 
   /** @param {Connection} watcher of the room @param {HubRoom} room */
   unwatch(watcher, room) {
     watcher.markClosed();
-    room.countWatchers(-1);
     if (room.has(watcher)) this.leave(watcher, room);
+    room.unwatchBy(watcher);
   }
 
   /**
@@ -210,8 +210,7 @@ export class Hub {
     room.delete(connection);
     connection.withdrawAudiences(room.name);
     room.users?.leave(connection);
-    // A refused watcher still counts as a watcher, so the number may be -1.
-    this.reporter?.count(room.name, Math.max(0, room.clientCount));
+    this.reporter?.count(room.name, room.clientCount);
     if (room.isEmpty) this.#closeRoom(room);
   }
 

@@ -20,8 +20,12 @@ export class HubRoom {
     this.users = users;
     /** @type {Connection[]} */
     this.members = [];
-    /** Members without a client: an operator watches the room, or a door its presence. */
-    this.watchers = 0;
+    /**
+     * Those without a client: an operator watches the room, or a door its presence. They may be
+     * joining, or refused.
+     * @type {Set<Connection>|null}
+     */
+    this.watchers = null;
     /** Connections that a door will join soon (Hub.announce). @type {Set<Connection>|null} */
     this.announced = null;
     /** The broker's confirmation; null: the room is subscribed. @type {Promise<void>|null} */
@@ -70,12 +74,12 @@ export class HubRoom {
 
   /** Members that are clients. */
   get connectionCount() {
-    return this.members.length - this.watchers;
+    return this.members.length - this.#countWatchers(isMember);
   }
 
   /** Clients in the room, or joining it. */
   get clientCount() {
-    return this.connectionCount + this.joiningCount;
+    return this.members.length + this.joiningCount - this.#countWatchers(isInRoom);
   }
 
   /** Connections in the room that are not members yet. */
@@ -83,9 +87,22 @@ export class HubRoom {
     return (this.sync?.joins.size ?? 0) + (this.announced?.size ?? 0);
   }
 
-  /** @param {1|-1} change an operator begins to watch, or stops */
-  countWatchers(change) {
-    this.watchers += change;
+  /** Counts a connection as one without a client, from now on. @param {Connection} watcher */
+  watchBy(watcher) {
+    this.watchers ??= new Set();
+    this.watchers.add(watcher);
+  }
+
+  /** @param {Connection} watcher */
+  unwatchBy(watcher) {
+    this.watchers?.delete(watcher);
+  }
+
+  /** @param {(watcher: Connection, room: HubRoom) => boolean} isCounted */
+  #countWatchers(isCounted) {
+    let count = 0;
+    for (const watcher of this.watchers ?? NOBODY) if (isCounted(watcher, this)) count++;
+    return count;
   }
 
   /** Has the outbox something to write for this room? */
@@ -291,6 +308,19 @@ export class HubRoom {
     this.flight = null;
     this.restsUntilMs = restsUntilMs;
   }
+}
+
+/** @type {ReadonlySet<Connection>} */
+const NOBODY = new Set();
+
+/** @param {Connection} connection @param {HubRoom} room */
+function isInRoom(connection, room) {
+  return room.has(connection);
+}
+
+/** @param {Connection} connection @param {HubRoom} room */
+function isMember(connection, room) {
+  return room.has(connection) && connection.positionIn(room) !== JOINING;
 }
 
 /** @param {Buffer} publication */

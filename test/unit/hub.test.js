@@ -101,6 +101,28 @@ test('a member gets nothing before its join is answered, and everything after', 
   assert.deepEqual(payloads(transport), ['live']);
 });
 
+test('who only watches a room is never counted there, whether or not the room is confirmed', async () => {
+  const historyOf = (/** @type {string} */ room) =>
+    room === 'h' ? { size: 10, ttlMs: 60_000 } : null;
+  const { hub, connect, subscribing } = build({ manual: true, historyOf });
+  for (const [index, name] of ['r', 'h'].entries()) {
+    const room = hub.openRoom(name);
+    const [watcher, late] = [connect().connection, connect().connection];
+    hub.watch(watcher, room, QUIET);
+    assert.deepEqual([room.connectionCount, room.clientCount], [0, 0], name);
+    hub.join(connect().connection, name, QUIET);
+    assert.equal(room.clientCount, 1, name);
+    hub.watch(late, room, QUIET);
+    hub.unwatch(watcher, room);
+    assert.equal(room.clientCount, 1, name);
+    subscribing[index].reject(Object.assign(new Error('away'), { code: 'UNAVAILABLE' }));
+    await turn();
+    assert.deepEqual([room.connectionCount, room.clientCount], [0, 0], `${name} is refused`);
+    hub.unwatch(late, room);
+    assert.deepEqual([room.connectionCount, room.clientCount], [0, 0], `${name} is refused`);
+  }
+});
+
 test('a flush over many members yields, and every member keeps the order', async () => {
   const { hub, connect } = build();
   const members = Array.from({ length: 500 }, connect);
