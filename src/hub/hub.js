@@ -137,10 +137,11 @@ export class Hub {
    * Counts a connection as in a room while its door prepares what the client gets first. It gets no
    * publication until `join`. `leave` takes it out again.
    * @param {Connection} connection not in that room yet @param {string} name
+   * @param {Promise<void>} answered resolves when its join is answered, or it has left
    */
-  announce(connection, name) {
+  announce(connection, name, answered) {
     const room = this.openRoom(name);
-    room.announce(connection);
+    room.announce(connection, answered);
     this.reporter?.count(name, room.clientCount);
     return room;
   }

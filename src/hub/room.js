@@ -26,7 +26,10 @@ export class HubRoom {
      * @type {Set<Connection>|null}
      */
     this.watchers = null;
-    /** Connections that a door will join soon (Hub.announce). @type {Set<Connection>|null} */
+    /**
+     * Connections that will join soon (Hub.announce), with the answers to their joins.
+     * @type {Map<Connection, Promise<void>>|null}
+     */
     this.announced = null;
     /** The broker's confirmation; null: the room is subscribed. @type {Promise<void>|null} */
     this.confirming = null;
@@ -157,11 +160,14 @@ export class HubRoom {
     connection.setPosition(this, JOINING);
   }
 
-  /** The connection will join later. @param {Connection} connection not in the room */
-  announce(connection) {
+  /**
+   * The connection will join later.
+   * @param {Connection} connection not in the room @param {Promise<void>} answered
+   */
+  announce(connection, answered) {
     this.expect(connection);
-    this.announced ??= new Set();
-    this.announced.add(connection);
+    this.announced ??= new Map();
+    this.announced.set(connection, answered);
   }
 
   /** @param {Connection} connection in the room */
@@ -207,6 +213,8 @@ export class HubRoom {
 
   /** @param {Connection} connection @returns {Promise<void>|null} null: it is not joining */
   joining(connection) {
+    const announced = this.announced?.get(connection);
+    if (announced !== undefined) return announced;
     if (this.sync !== null) return this.sync.joins.answerTo(connection);
     return this.has(connection) ? this.confirming : null;
   }

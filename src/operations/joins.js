@@ -60,6 +60,9 @@ const NO_USERS = Object.freeze([]);
 export const NOBODY = Object.freeze({ user: undefined, info: null });
 
 export class Joins {
+  /** Removals that wait for the answer to a join. @type {WeakMap<Connection, Set<{room: string}>>} */
+  #removals = new WeakMap();
+
   /**
    * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
@@ -106,8 +109,9 @@ export class Joins {
     const fault = this.#stateFault(connection, name) ?? this.#nameFault(connection, join.who);
     if (fault !== null) return join.onRefused(fault);
     if (join.isAsked) return this.#enterRoom(connection, name, join);
+    const wasGranted = isGranted(connection, name);
     this.gate.askToJoin(connection, name, (refused) => {
-      if (refused === null) this.#enterRoom(connection, name, join);
+      if (refused === null) this.#enterLater(connection, name, join, wasGranted);
       else join.onRefused(refusal(refused.code, refused.message, 0));
     });
   }
@@ -193,13 +197,15 @@ export class Joins {
     if (!isOpen) return false; // the hub would not remove it again
     if (door.backendJoins === 'none' || !canName(session, name)) return false;
     if (this.isIn(connection, name)) {
-      if (audiences !== undefined) connection.giveAudiences(name, audiences);
+      // A removal would have taken what was given before.
+      const given = this.#cancelRemovals(connection, name) ? (audiences ?? []) : audiences;
+      if (given !== undefined) connection.giveAudiences(name, given);
       session.grant(name);
       return true;
     }
     const fault = this.#stateFault(connection, name) ?? this.#faultOf(connection, name);
     if (fault !== null) return false;
-    const hadGrant = session.granted?.has(name) ?? false;
+    const hadGrant = isGranted(connection, name);
     session.grant(name);
     if (audiences !== undefined) connection.giveAudiences(name, audiences);
     const read = this.reads.admit(connection, name, null);
@@ -225,40 +231,61 @@ export class Joins {
     const { session, transport } = connection;
     if (transport.door.backendJoins === 'none' && isOfApp(name)) return false;
     session.withdraw(name);
-    const room = this.hub.rooms.get(name);
-    if (room === undefined || !room.has(connection)) return false;
-    this.expel(connection, room, 'removed');
+    if (!this.isIn(connection, name)) return false;
+    const removals = this.#removals.get(connection) ?? new Set();
+    const removal = { room: name };
+    this.#removals.set(connection, removals.add(removal));
+    this.#whenAnswered(connection, name, () => {
+      if (removals.delete(removal)) this.expel(connection, name, 'removed');
+    });
     return true;
+  }
+
+  /**
+   * The backend has joined it again meanwhile.
+   * @param {Connection} connection @param {string} name @returns {boolean} false: none waits
+   */
+  #cancelRemovals(connection, name) {
+    const removals = this.#removals.get(connection);
+    const cancelled = [...(removals ?? [])].filter(({ room }) => room === name);
+    for (const removal of cancelled) removals?.delete(removal);
+    return cancelled.length > 0;
   }
 
   /** Takes a connection out of the rooms that its new token forbids. @param {Connection} connection */
   expelForbidden(connection) {
     for (const { name } of connection.listRooms()) {
-      if (connection.session.mayJoin(name)) continue;
-      const room = this.hub.rooms.get(name);
-      if (room !== undefined) this.expel(connection, room, 'permission');
+      if (!connection.session.mayJoin(name)) this.expel(connection, name, 'permission');
     }
   }
 
   /**
    * Takes a connection out of a room, and tells it why. A join under way is answered first. The
    * next read is free again, as the server has ended the membership.
-   * @param {Connection} connection @param {HubRoom} room @param {'removed'|'permission'} reason
+   * @param {Connection} connection @param {string} name @param {'removed'|'permission'} reason
    */
-  expel(connection, room, reason) {
-    const { name } = room;
-    const act = () => {
-      if (!room.has(connection)) return;
+  expel(connection, name, reason) {
+    this.#whenAnswered(connection, name, () => {
+      if (!this.isIn(connection, name)) return;
       if (reason === 'permission' && connection.session.mayJoin(name)) return;
       this.end(connection, name);
       const { door } = connection.transport;
       door.expelled(connection, name, reason);
       const text = door.encodeLeft(name, reason);
       if (text !== null) connection.send(text);
-    };
-    const joining = room.joining(connection);
-    if (joining === null) act();
-    else joining.then(act, act).catch((error) => connection.fail(error));
+    });
+  }
+
+  /**
+   * Acts when no join of the connection is under way in the room. Behind one that is answered, the
+   * client may have sent another one.
+   * @param {Connection} connection @param {string} name @param {() => void} act
+   */
+  #whenAnswered(connection, name, act) {
+    const joining = this.#answerOf(connection, name);
+    if (joining === null) return act();
+    const again = () => this.#whenAnswered(connection, name, act);
+    joining.then(again, again).catch((error) => connection.fail(error));
   }
 
   /**
@@ -288,12 +315,25 @@ export class Joins {
     });
   }
 
+  /**
+   * The join has waited. A grant of the backend may have ended meanwhile.
+   * @param {Connection} connection @param {string} name @param {JoinOptions} join
+   * @param {boolean} wasGranted
+   */
+  #enterLater(connection, name, join, wasGranted) {
+    const isLost = wasGranted && !isGranted(connection, name);
+    if (isLost && !connection.session.mayJoin(name)) join.onRefused(refusal('PERMISSION_DENIED'));
+    else this.#enterRoom(connection, name, join);
+  }
+
   /** @param {Connection} connection @param {string} name @param {JoinOptions} join */
   #enterRoom(connection, name, join) {
     const { hub } = this;
     const room = hub.rooms.get(name);
     if (room?.has(connection)) {
       if (!isReplay(connection, room, join)) return join.onRefused(refusal('ALREADY_JOINED'));
+      const joining = room.joining(connection);
+      if (joining !== null) return this.#enterAfter(joining, connection, name, join);
       const read = this.reads.admit(connection, name, null);
       hub.rejoin(connection, room, this.#requestOf(connection, name, join, read));
       return this.#awaitAnswer(connection, this.#answerOf(connection, name));
@@ -303,6 +343,20 @@ export class Joins {
     join.onRefused(refused);
     if (refused.code === 'ROOM_LIMIT' && this.refusedJoins.isTooMany(connection))
       connection.close(toClose(refused));
+  }
+
+  /**
+   * Joins when the join under way is answered, because each of them gets an answer.
+   * @param {Promise<void>} joining @param {Connection} connection @param {string} name
+   * @param {JoinOptions} join
+   */
+  #enterAfter(joining, connection, name, join) {
+    const wasGranted = isGranted(connection, name);
+    const enter = () => {
+      if (connection.isOpen) this.#enterLater(connection, name, join, wasGranted);
+    };
+    const entered = joining.then(enter, enter).catch((error) => connection.fail(error));
+    this.#awaitAnswer(connection, entered);
   }
 
   /** @param {Connection} connection @param {string} name @param {JoinOptions} join */
@@ -453,6 +507,11 @@ export class Joins {
   #countLost(since, joined) {
     if (joined === null && since !== null) this.counters.recoveries.insufficient++;
   }
+}
+
+/** Has a backend granted it the room? @param {Connection} connection @param {string} room */
+function isGranted({ session }, room) {
+  return session.granted?.has(room) ?? false;
 }
 
 /** @param {Connection['session']} session @param {string} room */

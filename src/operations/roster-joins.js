@@ -164,12 +164,13 @@ class RoomList extends Clientless {
    * @returns {Promise<void>|null}
    */
   addMember(connection, listed, request) {
-    this.parts.hub.announce(connection, this.name);
     /** @type {() => void} */
     let settle = () => {};
+    /** @type {Promise<void>} */
     const answered = new Promise((resolve) => {
-      settle = () => resolve(undefined);
+      settle = resolve;
     });
+    this.parts.hub.announce(connection, this.name, answered);
     const pending = { connection, listed, request, settle };
     this.#pending.set(connection, pending);
     if (this.#roster.isRead) this.#admit(pending);

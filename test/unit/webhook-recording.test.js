@@ -112,7 +112,7 @@ test('in a room with history each client counts, from its join or its announceme
   await joined;
   hub.removeConnection(a);
   assert.deepEqual(told.splice(0), ['h 1', 'h 0']);
-  hub.announce(b, 'h');
+  hub.announce(b, 'h', Promise.resolve());
   await join(b);
   assert.deepEqual(told, ['h 1']);
   hub.removeConnection(b);

@@ -733,8 +733,8 @@ export const MUTANTS = Object.freeze([
   {
     name: 'expel-before-the-join',
     file: 'src/operations/joins.js',
-    find: 'if (joining === null) act();',
-    replace: "if (joining === null || reason === 'removed') act();",
+    find: 'if (joining === null) return act();',
+    replace: 'if (joining !== undefined) return act();',
     area: 'operations',
     whatAUserWouldSee: 'a join without an answer if the backend removes the user meanwhile',
     simulation: { seconds: 23, found: 'oddities' },
