@@ -177,7 +177,11 @@ export class Hub {
     const onConfirmed = () => {
       if (room.has(connection)) onJoined(null);
     };
-    room.confirming.then(onConfirmed, onRefused).catch((error) => connection.fail(error));
+    const onFailed = (/** @type {Error} */ error) => {
+      if (room.has(connection)) this.leave(connection, room);
+      onRefused(error);
+    };
+    room.confirming.then(onConfirmed, onFailed).catch((error) => connection.fail(error));
   }
 
   /**
@@ -302,12 +306,7 @@ export class Hub {
         () => sync.open(),
         (error) => sync.joins.refuseAll(error),
       );
-    } else {
-      // If subscribing fails, all members leave. The rejection answers their waiting joins.
-      room.confirmBy(this.broker.subscribe(name), () => {
-        while (room.members.length > 0) this.leave(room.members[room.members.length - 1], room);
-      });
-    }
+    } else room.confirmBy(this.broker.subscribe(name));
     return room;
   }
 

@@ -31,7 +31,7 @@ export class HubRoom {
      * @type {Map<Connection, Promise<void>>|null}
      */
     this.announced = null;
-    /** The broker's confirmation; null: the room is subscribed. @type {Promise<void>|null} */
+    /** The broker's answer, or its refusal; null: the room is subscribed. @type {Promise<void>|null} */
     this.confirming = null;
     this.prefix = roomPrefix(name);
     /** Null: the room has neither history nor state. @type {RoomSync|null} */
@@ -126,20 +126,16 @@ export class HubRoom {
 
   /**
    * Joins wait for the same promise, and directly after this: nothing runs in between that finds
-   * the room confirmed and a join unanswered.
-   * @param {Promise<void>} subscribed @param {() => void} onFailed
+   * the room confirmed and a join unanswered. A room that is refused is never confirmed: it closes
+   * when the last of its joins has been refused.
+   * @param {Promise<void>} subscribed
    */
-  confirmBy(subscribed, onFailed) {
+  confirmBy(subscribed) {
     this.confirming = subscribed;
-    subscribed.then(
-      () => {
-        this.confirming = null;
-      },
-      () => {
-        this.confirming = null;
-        onFailed();
-      },
-    );
+    const onConfirmed = () => {
+      this.confirming = null;
+    };
+    subscribed.then(onConfirmed, () => {});
   }
 
   /** @param {Connection} connection */

@@ -235,3 +235,18 @@ test('a removal waits for a join that waits for the list of users', async () => 
   assert.deepEqual([answers, connection.roomCount], [['joined'], 0]);
   assert.equal(operations.lane.isEmpty, true);
 });
+
+test('a room that the broker refuses takes nobody in while some of its joins have no answer', async () => {
+  const built = build({ isManual: true, covers: () => true });
+  const { hub, broker } = built;
+  const client = built.connect();
+  client.say({ type: 'join', room: 'a', id: 1 });
+  client.say({ type: 'leave', room: 'a', id: 2 });
+  client.say({ type: 'join', room: 'a', id: 3 });
+  const listed = joinWithList(built, 'a');
+  broker.subscribing[0].reject(away());
+  await settle();
+  assert.deepEqual(told(client), ['UNAVAILABLE 1', 'NOT_IN_ROOM 2', 'UNAVAILABLE 3']);
+  assert.deepEqual([listed.answers, listed.connection.roomCount], [['UNAVAILABLE'], 0]);
+  assert.deepEqual([hub.rooms.has('a'), broker.subscribing.length], [false, 1]);
+});
