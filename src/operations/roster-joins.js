@@ -114,6 +114,8 @@ export class RosterJoins {
 /** The list of one room, and who follows it. */
 class RoomList extends Clientless {
   #isClosed = false;
+  /** Joins that arrive are admitted at once; those before have been. */
+  #isOpen = false;
   /** Members that have the list. @type {Set<Connection>} */
   #told = new Set();
   /** @type {Map<Connection, Pending>} */
@@ -173,7 +175,7 @@ class RoomList extends Clientless {
     this.parts.hub.announce(connection, this.name, answered);
     const pending = { connection, listed, request, settle };
     this.#pending.set(connection, pending);
-    if (this.#roster.isRead) this.#admit(pending);
+    if (this.#isOpen) this.#admit(pending);
     return this.#pending.has(connection) ? answered : null;
   }
 
@@ -188,7 +190,7 @@ class RoomList extends Clientless {
   /** @param {RoomListener} listener */
   watch(listener) {
     this.#listeners.add(listener);
-    if (this.#roster.isRead) listener(this.#roster.size > 0);
+    if (this.#isOpen) listener(this.#roster.size > 0);
   }
 
   /** @param {RoomListener} listener */
@@ -217,6 +219,8 @@ class RoomList extends Clientless {
     else if (!isFirst) return;
     else if (result === 'unavailable') this.#fail();
     else {
+      // The roster was read some microtasks ago.
+      this.#isOpen = true;
       this.#report();
       for (const pending of this.#pending.values()) this.#admit(pending);
     }

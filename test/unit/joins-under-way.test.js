@@ -219,6 +219,30 @@ function joinWithList({ connect, operations }, room, user = 'ann') {
   return { connection, answers };
 }
 
+test('a user is entered once, also at the moment when the list of users has been read', async () => {
+  for (let microtasks = 0; microtasks < 10; microtasks++) {
+    const built = build({ isManual: true, covers: () => true });
+    const { hub, broker } = built;
+    /** @type {ReturnType<typeof deferred<import('../../src/backend/presence.js').PresenceSnapshot>>} */
+    const list = deferred();
+    hub.tracker.read = () => list.promise;
+    joinWithList(built, 'a');
+    broker.subscribing[0].resolve();
+    await settle();
+    list.resolve({ count: 0, members: [] });
+    for (let i = 0; i < microtasks; i++) await null;
+    const { connection } = joinWithList(built, 'a', 'ben');
+    await settle();
+    const users = hub.rooms.get('a')?.users;
+    assert.deepEqual([...(users?.connections ?? [])].sort(), [
+      ['"ann"', 1],
+      ['"ben"', 1],
+    ]);
+    hub.removeConnection(connection);
+    assert.equal(users?.isHere('ben'), false, `after ${microtasks} microtasks`);
+  }
+});
+
 test('a removal waits for a join that waits for the list of users', async () => {
   const built = build({ isManual: true, covers: () => true });
   const { hub, operations } = built;
