@@ -460,8 +460,9 @@ export class Joins {
   attend(connection, name, who) {
     if (who === null) return;
     const room = this.hub.rooms.get(name);
-    // The connection may have left meanwhile, or be a user already after an earlier join.
-    if (!room?.has(connection) || room.users?.has(connection)) return;
+    // The connection may have left meanwhile, or be a user already after an earlier join. One that
+    // is closing, perhaps because its user was revoked, does not appear any more.
+    if (!room?.has(connection) || room.users?.has(connection) || !connection.isOpen) return;
     const { session } = connection;
     if (session.isAnonymous)
       room.users?.join(connection, who.user ?? connection.id, who.info, who.member);

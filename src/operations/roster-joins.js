@@ -246,6 +246,7 @@ class RoomList extends Clientless {
   /** @param {Pending} pending */
   #admit(pending) {
     const { connection, listed } = pending;
+    if (!connection.isOpen) return; // it is closing, and will leave
     const { user, info, member, max } = listed;
     const isShown = this.#roster.has(user);
     const others = this.#arriving.get(user);

@@ -10,6 +10,7 @@ import { Session } from '../../src/auth/session.js';
 import { deferred } from '../../src/backend/deferred.js';
 import { PUSHER_TEXTS } from '../../src/doors/pusher/codec/texts.js';
 import { Connection } from '../../src/hub/connection.js';
+import { CLOSES } from '../../src/protocol/codes.js';
 import { encodeMember } from '../../src/protocol/encode.js';
 import { ANNOUNCEMENTS } from '../../src/protocol/publication.js';
 import { sessionHolding } from '../helpers/audiences.js';
@@ -218,6 +219,27 @@ function joinWithList({ connect, operations }, room, user = 'ann') {
   });
   return { connection, answers };
 }
+
+test('a user whose connection is closed before its join is answered does not appear in presence', async () => {
+  for (const room of ROOMS) {
+    const built = build({ isManual: true, covers: () => true });
+    const { connection, say } = built.connect();
+    say({ type: 'join', room });
+    connection.close(CLOSES.KICKED); // its token is revoked
+    await answerAll(built);
+    assert.deepEqual([...(built.hub.rooms.get(room)?.users?.connections ?? [])], []);
+    built.hub.removeConnection(connection);
+    assert.equal(built.hub.rooms.has(room), false);
+  }
+  const built = build({ isManual: true, covers: () => true });
+  const { connection } = joinWithList(built, 'a');
+  connection.close(CLOSES.KICKED);
+  await answerAll(built);
+  assert.deepEqual([...(built.hub.rooms.get('a')?.users?.connections ?? [])], []);
+  built.hub.removeConnection(connection);
+  await settle();
+  assert.deepEqual([built.hub.rooms.has('a'), built.operations.lane.isEmpty], [false, true]);
+});
 
 test('a user is entered once, also at the moment when the list of users has been read', async () => {
   for (let microtasks = 0; microtasks < 10; microtasks++) {
