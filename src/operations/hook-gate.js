@@ -86,7 +86,9 @@ export class HookGate {
       // If the HTTP API has let it in meanwhile, what that gave stays.
       const isIn = this.hub.rooms.get(name)?.has(connection) ?? false;
       if (!isIn) connection.giveAudiences(name, answer.audiences);
-      if (connection.isOpen) act(refusal);
+      // Clients take the failure of a hook for a sign that they are not in the room.
+      const isDecided = isIn && refusal?.code === 'HOOK_FAILED';
+      if (connection.isOpen) act(isDecided ? null : refusal);
     });
   }
 

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { deferred } from '../../src/backend/deferred.js';
 import { loadConfig } from '../../src/config/config.js';
+import { JoinCommands } from '../../src/doors/native/join.js';
 import { readMessage } from '../../src/doors/pusher/codec/messages.js';
 import { PusherSubscriptions } from '../../src/doors/pusher/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
@@ -298,6 +299,31 @@ test('a room that the backend joins meanwhile is joined once', async () => {
   operations.joins.joinAs(connection, 'b', 'ann');
   await calls[0].answer(ALLOWED);
   assert.deepEqual(replies().sort(), ['ALREADY_JOINED 1', 'joined b']);
+});
+
+test('a hook that fails refuses no join of a room that the client is in meanwhile', async () => {
+  const { calls, send, operations, connection, replies, hub } = build();
+  send({ type: 'join', room: 'a', id: 1 });
+  send({ type: 'join', room: 'a', id: 2 });
+  send({ type: 'join', room: 'b', id: 3 });
+  operations.joins.joinAs(connection, 'b', 'ann');
+  const failed = { refusal: refusal('HOOK_FAILED'), answer: ALLOWED.answer };
+  for (const [i, verdict] of [ALLOWED, failed, failed].entries()) await calls[i].answer(verdict);
+  // UNAVAILABLE would mean that it is not a member.
+  assert.deepEqual(replies().slice(-3), ['joined 1', 'ALREADY_JOINED 2', 'ALREADY_JOINED 3']);
+  for (const room of ['a', 'b']) assert.equal(hub.rooms.get(room)?.has(connection), true);
+});
+
+test('a room of the token that the backend joins while onJoin denies it is not left', async () => {
+  const { calls, connection, operations, replies, hub } = build();
+  const { joins, replies: answers } = operations;
+  const commands = new JoinCommands({ tracker: hub.tracker, joins, replies: answers });
+  for (const room of ['a', 'b']) commands.autojoin(connection, room, null);
+  operations.joins.joinAs(connection, 'a', 'ann');
+  const denied = { refusal: refusal('DENIED', 'no'), answer: ALLOWED.answer };
+  for (const call of calls) await call.answer(denied);
+  assert.deepEqual(replies(), ['joined a', 'left b']);
+  assert.equal(hub.rooms.get('a')?.has(connection), true);
 });
 
 test('subscriptions of Pusher clients that wait for hooks are all answered, up to the limit', async () => {

@@ -75,7 +75,8 @@ export class JoinCommands {
     this.#subscribe(connection, name, undefined, { who, since }, (refused) => {
       if (refused.code !== 'DENIED') return this.replies.refuse(connection, refused);
       this.replies.count(refused);
-      connection.send(encodeLeft(name, 'permission'));
+      // The backend may have let it in meanwhile.
+      if (!this.joins.isIn(connection, name)) connection.send(encodeLeft(name, 'permission'));
     });
   }
 

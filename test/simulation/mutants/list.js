@@ -724,8 +724,8 @@ export const MUTANTS = Object.freeze([
   {
     name: 'hook-lets-closed-in',
     file: 'src/operations/hook-gate.js',
-    find: 'if (connection.isOpen) act(refusal);',
-    replace: 'act(refusal);',
+    find: 'if (connection.isOpen) act(isDecided ? null : refusal);',
+    replace: 'act(isDecided ? null : refusal);',
     area: 'operations',
     whatAUserWouldSee: 'a user who has left stays in the list for good',
     simulation: { seconds: 23, found: 'I19' },
