@@ -235,10 +235,8 @@ export class RedisCluster {
         const node = this.nodeOfSlot(slot);
         if (node === null) continue;
         this.waiting.delete(channel);
-        const moving = new Subscription(channel, slot);
         // The cluster may be up, and its rooms compared, before the node has confirmed it.
-        moving.isMoving = true;
-        node.subscriptions.adopt([moving]);
+        node.subscriptions.adopt([new Subscription(channel, slot, true)]);
       }
     }
     for (const node of this.nodes.values()) node.subscriptions.confirmAgain();

@@ -22,8 +22,11 @@ const CHUNK_CHANNELS = 1000;
 const MOVED = /^MOVED /;
 
 export class Subscription {
-  /** @param {string} channel @param {number} slot 0 outside of a cluster */
-  constructor(channel, slot) {
+  /**
+   * @param {string} channel @param {number} slot 0 outside of a cluster
+   * @param {boolean} [isMoving]
+   */
+  constructor(channel, slot, isMoving = false) {
     this.channel = channel;
     this.slot = slot;
     this.isConfirmed = false;
@@ -32,7 +35,7 @@ export class Subscription {
     /** Unsubscribed, or its slot has moved. */
     this.isLeft = false;
     /** May have missed publications: it was confirmed elsewhere or before, or waited for a node. */
-    this.isMoving = false;
+    this.isMoving = isMoving;
     /** The confirmation under way. @type {import('../deferred.js').Deferred<void>|null} */
     this.confirming = null;
   }
