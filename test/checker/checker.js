@@ -174,6 +174,8 @@ const TAKEN = {
     const member = run.member(client, room);
     checker.ask('subscribe', { member, id });
     run.subscribe(member, since, last);
+    // The rooms of its token have changed: their positions follow in another order.
+    member.isMisplaced = id !== undefined && since !== undefined && id.epoch !== since.epoch;
   },
 
   reply(checker, { t, client, room, epoch, offset = 0, recovered = false, replayed }) {

@@ -94,6 +94,8 @@ export class Member {
     this.replayTo = 0;
     /** Of its request: this many of the newest messages. */
     this.asked = 0;
+    /** Its request had the position of another room, so the server knows of none. */
+    this.isMisplaced = false;
     /** While those arrive. @type {Tail|null} */
     this.tail = null;
     /** When it left the room, or joined it as a new one. */

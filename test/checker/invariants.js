@@ -449,6 +449,7 @@ function epochWasDeclared(_, sight) {
 /** @param {Run} _ @param {Told} told @returns {Answer} */
 function doesNotGoBack(_, { member, stream, offset, isRecovered }) {
   if (isRecovered || stream === null || stream !== member.stream) return null;
+  if (member.isMisplaced) return null;
   if (offset >= member.last) return '';
   return `${member} is told ${stream.epoch}:${offset}, and had got ${member.last} of it`;
 }
