@@ -25,7 +25,7 @@ const WAKING_MS = /** @type {const} */ ([0, 5000]);
 /** These leave no doubt of what endpoints have accepted: events may not come again. */
 const HARMLESS_TO_COURIERS = new Set([
   ...['serverReloaded', 'serverTerminated', 'workerKilled', 'workerFrozen', 'slowReaders'],
-  ...['redisEvicts', 'linksSlow'],
+  'redisEvicts',
 ]);
 /** What was stored before them stays. */
 const STOPS = new Set([...['courierKilled', 'courierFrozen', 'machineSuspended', 'machineAsleep']]);
