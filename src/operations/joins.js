@@ -321,8 +321,7 @@ export class Joins {
    * @param {boolean} wasGranted
    */
   #enterLater(connection, name, join, wasGranted) {
-    const isLost = wasGranted && !isGranted(connection, name);
-    if (isLost && !connection.session.mayJoin(name)) join.onRefused(refusal('PERMISSION_DENIED'));
+    if (isForbidden(connection, name, wasGranted)) join.onRefused(refusal('PERMISSION_DENIED'));
     else this.#enterRoom(connection, name, join);
   }
 
@@ -353,7 +352,12 @@ export class Joins {
   #enterAfter(joining, connection, name, join) {
     const wasGranted = isGranted(connection, name);
     const enter = () => {
-      if (connection.isOpen) this.#enterLater(connection, name, join, wasGranted);
+      if (!connection.isOpen) return;
+      if (this.isIn(connection, name) || join.isOwn) return this.#enterRoom(connection, name, join);
+      if (isForbidden(connection, name, wasGranted))
+        return join.onRefused(refusal('PERMISSION_DENIED'));
+      // The membership that allowed it has ended, so onJoin has to allow it.
+      this.#askToEnter(connection, name, join);
     };
     const entered = joining.then(enter, enter).catch((error) => connection.fail(error));
     this.#awaitAnswer(connection, entered);
@@ -513,6 +517,14 @@ export class Joins {
 /** Has a backend granted it the room? @param {Connection} connection @param {string} room */
 function isGranted({ session }, room) {
   return session.granted?.has(room) ?? false;
+}
+
+/**
+ * Has it lost the grant on which its join relied?
+ * @param {Connection} connection @param {string} room @param {boolean} wasGranted
+ */
+function isForbidden(connection, room, wasGranted) {
+  return wasGranted && !isGranted(connection, room) && !connection.session.mayJoin(room);
 }
 
 /** @param {Connection['session']} session @param {string} room */

@@ -22,6 +22,7 @@ export function build({
   isManual = false,
   maxBufferBytes = 1e9,
   covers = /** @type {(room: string) => boolean} */ (() => false),
+  hooks = /** @type {import('../../src/operations/hook-gate.js').HookCalls|null} */ (null),
 } = {}) {
   const config = configOf(env);
   const broker = new StreamBroker({ size, isManual });
@@ -42,6 +43,7 @@ export function build({
       read: async () => ({ count: 0, members: [] }),
     },
     covers,
+    hooks,
     charge: (connection, bytes) => void charged.push([connection, bytes]),
   });
   parts.turn.clock = () => clock.now;

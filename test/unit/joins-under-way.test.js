@@ -13,6 +13,7 @@ import { Connection } from '../../src/hub/connection.js';
 import { CLOSES } from '../../src/protocol/codes.js';
 import { encodeMember } from '../../src/protocol/encode.js';
 import { ANNOUNCEMENTS } from '../../src/protocol/publication.js';
+import { refusal } from '../../src/protocol/refusal.js';
 import { sessionHolding } from '../helpers/audiences.js';
 import { configOf } from '../helpers/config.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
@@ -296,3 +297,41 @@ test('a room that the broker refuses takes nobody in while some of its joins hav
   assert.deepEqual([listed.answers, listed.connection.roomCount], [['UNAVAILABLE'], 0]);
   assert.deepEqual([hub.rooms.has('a'), broker.subscribing.length], [false, 1]);
 });
+
+/** A hub whose onJoin gives this answer, and the rooms about which it was asked. */
+function buildWithHook(
+  /** @type {import('../../src/protocol/refusal.js').Refusal|null} */ verdict,
+) {
+  /** @type {string[]} */
+  const asked = [];
+  const hooks = {
+    has: (/** @type {string} */ hook) => hook === 'onJoin',
+    callFor: (
+      /** @type {string} */ _hook,
+      /** @type {Connection} */ _by,
+      /** @type {any} */ [room],
+    ) => {
+      asked.push(room);
+      return { refusal: verdict, answer: { payload: null, audience: '', audiences: [] } };
+    },
+  };
+  const built = build({ isManual: true, hooks });
+  return { built, asked, client: built.connect() };
+}
+
+for (const how of ['fails', 'is removed']) {
+  test(`a join that repeats one by the backend, which ${how}, asks onJoin`, async () => {
+    const { built, asked, client } = buildWithHook(refusal('DENIED'));
+    const { joins } = built.operations;
+    assert.ok(joins.joinAs(client.connection, 'h', 'ann'));
+    if (how === 'is removed') assert.ok(joins.remove(client.connection, 'h'));
+    client.say({ type: 'join', room: 'h', since: { epoch: '', offset: 0 }, id: 1 });
+    assert.deepEqual(asked, [], 'it is in the room');
+    if (how === 'fails') built.broker.subscribing.splice(0)[0].reject(away());
+    await answerAll(built);
+    assert.deepEqual(asked, ['h']);
+    assert.equal(told(client).at(-1), 'PERMISSION_DENIED 1');
+    assert.equal(client.connection.roomCount, 0);
+    assert.equal(built.operations.lane.isEmpty, true);
+  });
+}
