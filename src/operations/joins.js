@@ -350,6 +350,11 @@ export class Joins {
    * @param {JoinOptions} join
    */
   #enterAfter(joining, connection, name, join) {
+    const { lane } = this;
+    if (lane.isFull) {
+      this.counters.readsRefused++;
+      return join.onRefused(refusal('UNAVAILABLE', undefined, 0));
+    }
     const wasGranted = isGranted(connection, name);
     const enter = () => {
       if (!connection.isOpen) return;
@@ -360,7 +365,7 @@ export class Joins {
       this.#askToEnter(connection, name, join);
     };
     const entered = joining.then(enter, enter).catch((error) => connection.fail(error));
-    this.#awaitAnswer(connection, entered);
+    lane.awaitJoin(connection, entered, true);
   }
 
   /** @param {Connection} connection @param {string} name @param {JoinOptions} join */

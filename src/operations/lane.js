@@ -125,12 +125,17 @@ export class Lane {
   /**
    * Delays commands, except joins, until a join is answered.
    * @param {Connection} connection @param {Promise<unknown>} answered may reject
+   * @param {boolean} [isRepeat] the join waits for another one of its room. The room limit does not
+   *   bound these, so their memory counts
    */
-  awaitJoin(connection, answered) {
+  awaitJoin(connection, answered, isRepeat = false) {
     const line = this.#lineOf(connection, 'join');
+    const bytes = isRepeat ? COMMAND_BYTES : 0;
     line.joins++;
+    this.#count(line, bytes);
     const end = () => {
       line.joins--;
+      this.#count(line, -bytes);
       this.#move(connection, line);
     };
     answered.then(end, end);

@@ -335,3 +335,16 @@ for (const how of ['fails', 'is removed']) {
     assert.equal(built.operations.lane.isEmpty, true);
   });
 }
+
+test('joins that repeat one under way fill the lane, like other commands that wait', async () => {
+  const built = build({ isManual: true });
+  const client = built.connect();
+  for (let id = 1; id <= 2000; id++) client.say({ type: 'join', room: 'h', last: 2, id });
+  const { lane } = built.operations;
+  assert.ok(lane.queuedBytes > 0);
+  assert.ok(told(client).length > 1000, 'the others are refused');
+  assert.ok(told(client).every((one) => one.startsWith('UNAVAILABLE')));
+  await answerAll(built);
+  assert.equal(told(client).length, 2000);
+  assert.deepEqual([lane.isEmpty, lane.queuedBytes], [true, 0]);
+});
