@@ -40,6 +40,8 @@ const OTHER_NAME = 'presence.user is not the user of this connection: leave it o
  * @property {boolean} [mayReadAll] may `since` bring messages from before the resume window?
  * @property {Who|null} who null: the connection only watches presence
  * @property {boolean} [hasOwn] do the latest messages include those that exclude this connection?
+ * @property {() => boolean} [mayJoin] has the client the right to join, when its join has waited?
+ *   Absent: its session has all its rights
  * @property {boolean} [isAsked] has onJoin been asked?
  * @property {boolean} [isOwn] a room of the door, which no client has named: neither onJoin nor the
  *   room limit apply
@@ -321,7 +323,8 @@ export class Joins {
    * @param {boolean} wasGranted
    */
   #enterLater(connection, name, join, wasGranted) {
-    if (isForbidden(connection, name, wasGranted)) join.onRefused(refusal('PERMISSION_DENIED'));
+    if (isForbidden(connection, name, join, wasGranted))
+      join.onRefused(refusal('PERMISSION_DENIED'));
     else this.#enterRoom(connection, name, join);
   }
 
@@ -359,7 +362,7 @@ export class Joins {
     const enter = () => {
       if (!connection.isOpen) return;
       if (this.isIn(connection, name) || join.isOwn) return this.#enterRoom(connection, name, join);
-      if (isForbidden(connection, name, wasGranted))
+      if (isForbidden(connection, name, join, wasGranted))
         return join.onRefused(refusal('PERMISSION_DENIED'));
       // The membership that allowed it has ended, so onJoin has to allow it.
       this.#askToEnter(connection, name, join);
@@ -526,10 +529,12 @@ function isGranted({ session }, room) {
 
 /**
  * Has it lost the grant on which its join relied?
- * @param {Connection} connection @param {string} room @param {boolean} wasGranted
+ * @param {Connection} connection @param {string} room @param {JoinOptions} join
+ * @param {boolean} wasGranted
  */
-function isForbidden(connection, room, wasGranted) {
-  return wasGranted && !isGranted(connection, room) && !connection.session.mayJoin(room);
+function isForbidden(connection, room, { mayJoin }, wasGranted) {
+  if (!wasGranted || isGranted(connection, room)) return false;
+  return !(mayJoin?.() ?? connection.session.mayJoin(room));
 }
 
 /** @param {Connection['session']} session @param {string} room */

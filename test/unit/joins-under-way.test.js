@@ -177,6 +177,29 @@ test('a join that repeats one by the backend, which fails, needs a right of its 
   assert.equal(client.connection.roomCount, 0);
 });
 
+test('a client with a right of its own needs no grant while onJoin is asked', async () => {
+  const verdict = deferred();
+  const hooks = { has: () => true, callFor: () => /** @type {any} */ (verdict.promise) };
+  const { operations, connect } = build({ hooks });
+  const { connection } = connect();
+  connection.beginSession(sessionWithoutRooms());
+  const { joins } = operations;
+  assert.ok(joins.joinAs(connection, 'a', 'ann'));
+  joins.unsubscribe(connection, 'a');
+  /** @type {string[]} */
+  const answers = [];
+  joins.subscribe(connection, 'a', {
+    ...{ since: null, who: null },
+    mayJoin: () => true, // by a subscription token of Centrifugo
+    onJoined: () => void answers.push('joined'),
+    onRefused: ({ code }) => void answers.push(code),
+  });
+  joins.remove(connection, 'a');
+  verdict.resolve({ refusal: null, answer: { payload: null, audience: '', audiences: [] } });
+  await settle();
+  assert.deepEqual(answers, ['joined']);
+});
+
 test('a client loses what a backend had granted also while onJoin is asked', async () => {
   const verdict = deferred();
   const broker = new StreamBroker();

@@ -214,6 +214,8 @@ export class CentrifugoSubscriptions {
     const { joins, replies } = this.services.operations;
     joins.subscribe(connection, room, {
       since: sinceOf(request),
+      // FANFARE_CENTRIFUGO_ALLOW and a channel's name give rights that its session does not know.
+      mayJoin: () => granted !== null || this.rights.has(connection, client, 'join', channel, room),
       mayReadAll: this.mayReadAll(client, room),
       readCost: 0,
       who: whoOf(connection, client),
