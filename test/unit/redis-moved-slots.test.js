@@ -195,6 +195,25 @@ test('a look that began before a confirmation does not say that Redis has ended 
   subscriber.lose();
 });
 
+test('an end that an old map foretold, and that never comes, does not make up for another', async () => {
+  const { subscriber, sent, moved } = await build();
+  await new Promise((resolve) => setTimeout(resolve, 2));
+  const stale = (/** @type {number} */ slot) => slot !== slotOf(ONE);
+  const taken = subscriber.takeMoved(stale, performance.now());
+  subscriber.adopt(taken); // the next map is right
+  await turn();
+  await turn();
+  assert.deepEqual(sent.splice(0), [ONE]);
+  moved.splice(0);
+  // Now a slot leaves and is back.
+  subscriber.countEnded();
+  subscriber.confirmAgain();
+  await turn();
+  await turn();
+  assert.deepEqual(sent.sort(), [ONE, OTHER]);
+  assert.deepEqual(moved.sort(), [ONE, OTHER]);
+});
+
 test('an answer in one read with the end of its connection confirms nothing', async () => {
   const { subscriber, asked, answer } = buildManual();
   await turn();

@@ -71,6 +71,8 @@ export class Subscriber {
     this.isScheduled = false;
     /** Subscriptions that Redis has ended, less those whose slot is known to have moved. */
     this.ended = 0;
+    /** By slot, how many of these less are for an end that may still come. @type {Map<number, number>} */
+    this.endsDue = new Map();
     /** Tells answers of this connection from those of former ones. */
     this.generation = 0;
     this.refusals = 0;
@@ -118,7 +120,10 @@ export class Subscriber {
     for (const subscription of this.channels.values()) {
       if (isOurs(subscription.slot)) continue;
       const { channel, slot } = subscription;
-      if (subscription.isConfirmed && subscription.confirmedMs < askedMs) this.ended--;
+      if (subscription.isConfirmed && subscription.confirmedMs < askedMs) {
+        this.ended--;
+        this.endsDue.set(slot, (this.endsDue.get(slot) ?? 0) + 1);
+      }
       this.channels.delete(channel);
       this.joining.delete(channel);
       // A confirmation under way no longer counts.
@@ -293,11 +298,24 @@ export class Subscriber {
       subscription.isMoving = false;
       subscription.confirming?.resolve();
       subscription.confirming = null;
+      if (!subscription.isLeft) this.#expectNoEnd(subscription.slot);
       // It was unsubscribed meanwhile, but Redis does not know it yet.
       if (!subscription.isLeft && !this.channels.has(subscription.channel))
         this.leaving.set(subscription.channel, subscription);
     }
     if (this.leaving.size > 0) this.#schedule();
+  }
+
+  /**
+   * The slot is here. If it had left, Redis has ended its subscriptions by now. Otherwise the map was
+   * out of date, and their ends, which never come, must not make up for others.
+   * @param {number} slot
+   */
+  #expectNoEnd(slot) {
+    if (!this.endsDue.delete(slot)) return;
+    let due = 0;
+    for (const count of this.endsDue.values()) due += count;
+    this.ended = Math.max(this.ended, -due);
   }
 
   /** Subscribes all wanted channels on a new connection. */
@@ -359,6 +377,7 @@ export class Subscriber {
     this.generation++;
     this.isLive = false;
     this.ended = 0;
+    this.endsDue.clear();
     if (this.retrying !== null) clearTimeout(this.retrying);
     this.retrying = null;
     this.joining.clear();
