@@ -307,8 +307,8 @@ export class Subscriber {
   }
 
   /**
-   * The slot is here. If it had left, Redis has ended its subscriptions by now. Otherwise the map was
-   * out of date, and their ends, which never come, must not make up for others.
+   * The slot is here. If it had left, Redis has ended its subscriptions by now. Otherwise the map
+   * was out of date, and their ends, which never come, must not make up for others.
    * @param {number} slot
    */
   #expectNoEnd(slot) {
