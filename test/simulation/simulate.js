@@ -72,6 +72,7 @@ async function child() {
     cpuMs: (user + system) / 1000,
     checks: report.findings.reduce((sum, { checks }) => sum + checks, 0),
     deliveries: report.figures.counts.deliver ?? 0,
+    inflicted: report.figures.counts.start ?? 0,
     broken: broken.map(({ id, claim, violations, examples }) => ({
       id,
       claim,
@@ -93,7 +94,10 @@ async function main() {
   const endMs = Date.now() + options.minutes * 60_000;
   const fresh = new Random(options.commit ? seedOfCommit() : Math.floor(Math.random() * 2 ** 32));
   let next = given.has('first') ? options.first : 0;
-  const sum = { runs: 0, virtualMs: 0, cpuMs: 0, events: 0, deliveries: 0, checks: 0, failed: 0 };
+  const sum = {
+    ...{ runs: 0, virtualMs: 0, cpuMs: 0, inflicted: 0, events: 0, deliveries: 0 },
+    ...{ checks: 0, failed: 0 },
+  };
   await Promise.all(
     Array.from({ length: options.jobs }, async () => {
       while (Date.now() < endMs) {
@@ -104,6 +108,7 @@ async function main() {
         for (const name of /** @type {const} */ ([
           'virtualMs',
           'cpuMs',
+          'inflicted',
           'events',
           'deliveries',
           'checks',
@@ -116,7 +121,7 @@ async function main() {
     }),
   );
   print(
-    `${sum.runs} seeds, ${(sum.virtualMs / 3_600_000).toFixed(2)} virtual hours in ${(sum.cpuMs / 1000).toFixed(0)} s of CPU, ${sum.events} events, ${sum.deliveries} deliveries, ${sum.checks} checks: ${sum.failed === 0 ? 'ok' : `${sum.failed} FAILED`}`,
+    `${sum.runs} seeds, ${(sum.virtualMs / 3_600_000).toFixed(2)} virtual hours in ${(sum.cpuMs / 1000).toFixed(0)} s of CPU, ${sum.inflicted} faults, ${sum.events} events, ${sum.deliveries} deliveries, ${sum.checks} checks: ${sum.failed === 0 ? 'ok' : `${sum.failed} FAILED`}`,
   );
   return sum.failed === 0 ? 0 : 1;
 }

@@ -7,7 +7,7 @@ const LINES = 60;
  * @typedef {object} Summary
  * @property {boolean} isClean @property {string} hash @property {number} virtualMs
  * @property {number} events @property {number} cpuMs @property {number} checks
- * @property {number} deliveries
+ * @property {number} deliveries @property {number} inflicted faults
  * @property {{id: string, claim: string, violations: number, examples: string[]}[]} broken
  * @property {string[]} faults of programs @property {any} end what the director says
  * @property {string[]} [story]
