@@ -10,6 +10,22 @@ import { Subscriber } from '../../src/backend/redis/subscriber.js';
 
 const [ONE, OTHER] = ['room:{1}', 'room:{2}'];
 
+/**
+ * @param {{ssubscribe: (...channels: string[]) => Promise<unknown>}} redis
+ * @param {string[]} moved gets the channels that may have missed messages
+ */
+function subscriberOf(redis, moved) {
+  return new Subscriber({
+    connection: /** @type {any} */ ({ redis, isWritable: true, describe: String, destroy() {} }),
+    isSharded: true,
+    roomLingerMs: 100,
+    timeoutMs: 1500,
+    onLive() {},
+    onRefused() {},
+    onMoved: (channels) => void moved.push(...channels),
+  });
+}
+
 async function build() {
   /** @type {string[]} */
   const sent = [];
@@ -25,15 +41,7 @@ async function build() {
         throw new ReplyError('MOVED 1 127.0.0.1:7001');
     },
   };
-  const subscriber = new Subscriber({
-    connection: /** @type {any} */ ({ redis, isWritable: true, describe: String, destroy() {} }),
-    isSharded: true,
-    roomLingerMs: 100,
-    timeoutMs: 1500,
-    onLive() {},
-    onRefused() {},
-    onMoved: (channels) => moved.push(...channels),
-  });
+  const subscriber = subscriberOf(redis, moved);
   for (const channel of [ONE, OTHER]) subscriber.subscribe(channel).catch(() => {}); // not live yet
   subscriber.restore();
   await turn();
@@ -100,15 +108,7 @@ function buildManual() {
     ssubscribe: (channel) =>
       new Promise((resolve, reject) => asked.set(channel, { resolve, reject })),
   };
-  const subscriber = new Subscriber({
-    connection: /** @type {any} */ ({ redis, isWritable: true, describe: String, destroy() {} }),
-    isSharded: true,
-    roomLingerMs: 100,
-    timeoutMs: 1500,
-    onLive() {},
-    onRefused() {},
-    onMoved: (channels) => moved.push(...channels),
-  });
+  const subscriber = subscriberOf(redis, moved);
   subscriber.restore();
   /** @param {string} channel */
   const answer = async (channel, error = '') => {
