@@ -62,7 +62,7 @@ const NO_USERS = Object.freeze([]);
 export const NOBODY = Object.freeze({ user: undefined, info: null });
 
 export class Joins {
-  /** Removals that wait for the answer to a join. @type {WeakMap<Connection, Set<{room: string}>>} */
+  /** Rooms that it will leave when its join is answered. @type {WeakMap<Connection, Set<string>>} */
   #removals = new WeakMap();
 
   /**
@@ -199,8 +199,9 @@ export class Joins {
     if (!isOpen) return false; // the hub would not remove it again
     if (door.backendJoins === 'none' || !canName(session, name)) return false;
     if (this.isIn(connection, name)) {
-      // A removal would have taken what was given before.
-      const given = this.#cancelRemovals(connection, name) ? (audiences ?? []) : audiences;
+      // The removal that waits would have taken what was given before.
+      const isKept = this.#removals.get(connection)?.delete(name) ?? false;
+      const given = isKept ? (audiences ?? []) : audiences;
       if (given !== undefined) connection.giveAudiences(name, given);
       session.grant(name);
       return true;
@@ -235,23 +236,12 @@ export class Joins {
     session.withdraw(name);
     if (!this.isIn(connection, name)) return false;
     const removals = this.#removals.get(connection) ?? new Set();
-    const removal = { room: name };
-    this.#removals.set(connection, removals.add(removal));
+    this.#removals.set(connection, removals.add(name));
     this.#whenAnswered(connection, name, () => {
-      if (removals.delete(removal)) this.expel(connection, name, 'removed');
+      // Unless the backend has joined it again meanwhile.
+      if (removals.delete(name)) this.expel(connection, name, 'removed');
     });
     return true;
-  }
-
-  /**
-   * The backend has joined it again meanwhile.
-   * @param {Connection} connection @param {string} name @returns {boolean} false: none waits
-   */
-  #cancelRemovals(connection, name) {
-    const removals = this.#removals.get(connection);
-    const cancelled = [...(removals ?? [])].filter(({ room }) => room === name);
-    for (const removal of cancelled) removals?.delete(removal);
-    return cancelled.length > 0;
   }
 
   /** Takes a connection out of the rooms that its new token forbids. @param {Connection} connection */
