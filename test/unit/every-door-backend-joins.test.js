@@ -22,21 +22,68 @@ const NEEDS = /** @type {const} */ (['moves']);
 const PUSHER = 'Pusher';
 const NOT_MOVED = { [PUSHER]: 'its clients are not moved' };
 
+/** A user, and how the backend moves it. @param {Asked} asked */
+function userOf({ at, roomNamed }) {
+  const user = roomNamed('user');
+  const api = apiOf(at, API_SECRET);
+  const move = async (/** @type {'join'|'leave'} */ verb, /** @type {string[]} */ ...rooms) =>
+    (await api(`/users/${user}/${verb}`, { body: { rooms } })).body.connections;
+  return { user, move };
+}
+
 /**
  * A client with a user, in its first room.
  * @param {Asked} asked @param {import('../helpers/door-clients.js').Who} [who]
  */
-async function memberOf({ at, open, roomNamed }, who) {
+async function memberOf(asked, who) {
+  const { open, roomNamed } = asked;
+  const { user, move } = userOf(asked);
   decided.join = () => undefined;
-  const user = roomNamed('user');
   const client = await open({ user, ...who });
   assert.deepEqual(await client.join([roomNamed('first')]), ['ok']);
   await client.sync();
   decided.join = () => assert.fail('asked about what the backend has decided');
-  const api = apiOf(at, API_SECRET);
-  const move = async (/** @type {'join'|'leave'} */ verb, /** @type {string[]} */ ...rooms) =>
-    (await api(`/users/${user}/${verb}`, { body: { rooms } })).body.connections;
   return { client, user, move };
+}
+
+/** A client whose join the broker has not confirmed. @param {Asked} asked */
+async function joiningOf(asked) {
+  const { at, open, roomNamed } = asked;
+  const { user, move } = userOf(asked);
+  const room = roomNamed('a');
+  decided.join = () => undefined;
+  const client = await open({ user });
+  const confirm = holdSubscription(at, room);
+  const joining = client.join([room]);
+  await until(() => confirm.isAsked(), 'the subscription');
+  return { room, client, move, joining, confirm };
+}
+
+/**
+ * The broker confirms a room when the test says so.
+ * @param {import('../helpers/whole-worker.js').TestedWorker} at @param {string} room
+ */
+function holdSubscription({ delivery }, room) {
+  const { broker } = delivery.hub;
+  const own = /** @type {any} */ (broker);
+  let isAsked = false;
+  let release = () => {};
+  const held = new Promise((resolve) => {
+    release = () => resolve(undefined);
+  });
+  own.subscribe = async (/** @type {string} */ name) => {
+    await Object.getPrototypeOf(broker).subscribe.call(broker, name);
+    if (name !== room) return;
+    isAsked = true;
+    delete own.subscribe;
+    await held;
+  };
+  return { isAsked: () => isAsked, release };
+}
+
+/** In a stream the answer to a join looks like a push. @param {string[]} moves */
+function besidesTheAnswer([first, ...others]) {
+  return first === 'joined' || first === undefined ? others : [first, ...others];
 }
 
 /** @type {readonly Rule[]} */
@@ -82,6 +129,37 @@ const RULES = [
       assert.equal(membersOf(at, room), 0);
       await until(() => client.moves(room).length > 1, 'the push');
       assert.deepEqual(client.moves(room), ['joined', 'left']);
+    },
+  },
+  {
+    name: 'a client that the backend takes out before its join is answered gets the answer, then is told',
+    env: HOOKS,
+    needs: NEEDS,
+    none: NOT_MOVED,
+    async run(asked) {
+      const { room, client, move, joining, confirm } = await joiningOf(asked);
+      assert.equal(await move('leave', room), 1);
+      confirm.release();
+      assert.equal((await joining)[0], 'ok');
+      await until(() => client.moves(room).includes('left'), 'the push');
+      assert.deepEqual(besidesTheAnswer(client.moves(room)), ['left']);
+      assert.equal(membersOf(asked.at, room), 0);
+    },
+  },
+  {
+    name: 'what a backend says last about a client whose join is not answered yet holds',
+    env: HOOKS,
+    needs: NEEDS,
+    none: NOT_MOVED,
+    async run(asked) {
+      const { room, client, move, joining, confirm } = await joiningOf(asked);
+      for (const verb of /** @type {const} */ (['leave', 'join']))
+        assert.equal(await move(verb, room), 1);
+      confirm.release();
+      assert.deepEqual(await joining, ['ok']);
+      await client.sync();
+      assert.deepEqual(besidesTheAnswer(client.moves(room)), []);
+      assert.equal(membersOf(asked.at, room), 1);
     },
   },
   {
