@@ -71,7 +71,7 @@ export class Subscriber {
     this.isScheduled = false;
     /** Subscriptions that Redis has ended, less those whose slot is known to have moved. */
     this.ended = 0;
-    /** By slot, how many of these less are for an end that may still come. @type {Map<number, number>} */
+    /** Ends that `ended` counts already, and that may still come. By slot. @type {Map<number, number>} */
     this.endsDue = new Map();
     /** Tells answers of this connection from those of former ones. */
     this.generation = 0;
