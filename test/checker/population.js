@@ -41,7 +41,7 @@ const VISITORS = 6;
 const PUSHERS = 12;
 const MEMBERS = 12;
 export const PUSHER_ROOM = 'presence-0';
-/** In channels whose subscribers are told how many they are. */
+/** In channels of an app that tells subscribers how many they are. */
 const SEATED = 8;
 const SEATS = Object.freeze(['seats-0', 'seats-1']);
 /**
@@ -55,7 +55,7 @@ const LIBRARIES = 6;
 /** Groups that a run may leave out. */
 const GROUPS = /** @type {const} */ ([
   ...['visitors', 'streams', 'libraries', 'people', 'crowd', 'suspects', 'commuters'],
-  ...['pushers', 'members', 'centrifugos'],
+  ...['pushers', 'members', 'centrifugos', 'seated'],
 ]);
 /** Less than any history keeps, and than a reply may hold. */
 const LAST = 30;
@@ -144,8 +144,6 @@ export class Population {
    * @param {boolean} [parts.hasCommuters]
    * @param {boolean} [parts.hasAudiences] are there messages for an audience?
    * @param {boolean} [parts.hasBucket] for large ones of these
-   * @param {boolean} [parts.hasCounts] are there Pusher clients of an app that tells the number of
-   *   subscribers?
    * @param {readonly string[]} [parts.hooks] that a back end answers
    * @param {number} [parts.bytes] of padding in the values of rooms with state
    * @param {number} [parts.last] the most messages that a join asks for
@@ -168,7 +166,6 @@ export class Population {
     hasCommuters = false,
     hasAudiences = false,
     hasBucket,
-    hasCounts = false,
     hooks,
     bytes,
     last = LAST,
@@ -272,8 +269,8 @@ export class Population {
         })
       : null;
     if (this.audiences !== null) this.states.watch(AUDIENCE_STATE, this.audiences.stateMembers);
-    /** Nothing else tells their users apart. @type {PusherClient[]} */
-    this.seated = Array.from({ length: hasCounts ? SEATED : 0 }, (_, i) => {
+    // Only a busy run rests until all servers know who is dead.
+    this.seated = Array.from({ length: app !== null && this.isBusy ? SEATED : 0 }, (_, i) => {
       const own = SEATS.slice(0, 1 + (i % 2));
       return new PusherClient({ ...common(), rooms: own, app: COUNTED });
     });

@@ -57,7 +57,6 @@ const STOP_MS = 5000;
  * @property {boolean} [hasBucket] for large ones of these
  * @property {readonly string[]} [hooks] that a back end answers (audience-hooks.js)
  * @property {boolean} [hasPusher] with clients of Pusher's protocol in it
- * @property {boolean} [hasCounts] with such clients of an app that tells the number of subscribers
  * @property {boolean} [hasCentrifugo] with clients of Centrifugo's protocol in it
  */
 
@@ -133,7 +132,6 @@ export class Workload {
           hasCommuters: load.hasCommuters,
           hasAudiences: load.hasAudiences,
           hasBucket: load.hasBucket,
-          hasCounts: load.hasCounts,
           hooks: load.hooks,
           bytes: load.bytes,
           last: load.last,

@@ -33,16 +33,10 @@ function smaller(plan) {
     add({ schedule: [...calm.slice(0, half), ...schedule.slice(half)] });
   }
   if (plan.hasWebhooks) add({ hasWebhooks: false });
-  if (plan.hasPusher)
-    add({ hasPusher: false, ...(load.hasCounts && { load: { ...load, hasCounts: false } }) });
-  if (load.hasCounts) add({ load: { ...load, hasCounts: false } });
+  if (plan.hasPusher) add({ hasPusher: false });
   if (load.hasCentrifugo) add({ load: { ...load, hasCentrifugo: false } });
   if (load.isMixed)
-    add({
-      load: { ...load, isMixed: false, hasCounts: false },
-      hasWebhooks: false,
-      hasPusher: false,
-    });
+    add({ load: { ...load, isMixed: false }, hasWebhooks: false, hasPusher: false });
   if (plan.servers > 1) add({ servers: plan.servers - 1 });
   if (plan.workers > 1) add({ workers: plan.workers - 1 });
   if (load.clients > 2) add({ load: { ...load, clients: Math.ceil(load.clients / 2) } });

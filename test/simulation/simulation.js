@@ -206,8 +206,6 @@ export function drawPlan(seed, { only, chaosMs, longShare, ...given } = {}) {
   // The gap of a new fleet ends, after which transitions cancel each other.
   if (plan.hasWebhooks && new Random(seed + 6).below(2) === 0) plan.ageMs ??= AGE_MS;
   drawDensity(plan, new Random(seed + 4));
-  // Only busy runs rest until all servers know who is dead.
-  if (given.load === undefined && plan.load.isBusy) plan.load.hasCounts = plan.hasPusher;
   if (plan.topology === 'embedded') plan.servers = 1;
   // Its replica may be away, and decides nothing.
   if (plan.topology === 'region') plan.leastReplicas = 0;
@@ -335,7 +333,7 @@ function settingsFor(plan) {
     ...(hasPusher && {
       '/etc/apps.json': JSON.stringify([
         entryOf({ shared: true, ...plan.app }),
-        ...(load.hasCounts ? [countedEntry()] : []),
+        ...(load.isBusy ? [countedEntry()] : []),
       ]),
     }),
     ...(plan.hooks?.over === 'http' && {

@@ -249,8 +249,8 @@ export const AREAS = Object.freeze({
           publishers: 6,
         },
       }),
-      ...runs(['redis', 'embedded'], ['pushers'], ['redisReset', 'clientsReset'], {
-        ...{ ...BUSY, load: { ...BUSY.load, clients: 1, hasCounts: true } },
+      ...runs(['redis', 'embedded'], ['pushers', 'seated'], ['redisReset', 'clientsReset'], {
+        ...{ ...BUSY, load: { ...BUSY.load, clients: 1 } },
       }),
     ],
   },
